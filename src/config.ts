@@ -1,0 +1,320 @@
+/**
+ * Settings: environment variables, read once, all problems reported in one message. Pure: the environment and a
+ * reader of secret files come in, a frozen Config goes out. No schema library here: it would be loaded before the
+ * daemon listens (see docs/adr/0001).
+ */
+import { isAbsolute, join, resolve } from "node:path";
+import type { HarnessCapabilities } from "./harness/port.ts";
+import type { LogLevel } from "./log/port.ts";
+import { LOG_LEVELS } from "./log/port.ts";
+import { Secret } from "./secret.ts";
+
+export type Env = Readonly<Record<string, string | undefined>>;
+
+export interface Config {
+  readonly dev: boolean;
+  readonly token: Secret;
+  readonly bootId: string;
+  readonly version: string;
+  readonly appRoot: string;
+  readonly stateDir: string;
+  readonly host: string;
+  readonly port: number;
+  readonly agentUser: { readonly uid: number; readonly gid: number } | null;
+  readonly harness: {
+    /** Null: the built-in one. */
+    readonly runner: { readonly argv: readonly string[]; readonly capabilities: HarnessCapabilities } | null;
+    readonly claudeCodePath: string | null;
+    readonly claudeCodeModel: string | null;
+    readonly claudeConfigDir: string;
+    readonly startBudgetMs: number;
+    readonly mcpPreflightAttempts: number;
+    readonly mcpPreflightBaseMs: number;
+  };
+  /** What of the daemon's own environment a harness may see, already picked. */
+  readonly runEnv: Readonly<Record<string, string>>;
+  readonly keepaliveMs: number;
+  readonly readerStallMs: number;
+  readonly detachGraceMs: number;
+  readonly runRetentionMs: number;
+  readonly takeoverTimeoutMs: number;
+  readonly killGraceMs: number;
+  readonly exitGraceMs: number;
+  readonly eofGraceMs: number;
+  readonly harnessStallMs: number;
+  readonly runMaxMs: number;
+  readonly maxRuns: number;
+  readonly maxReaders: number;
+  readonly maxBodyBytes: number;
+  readonly maxFrameBytes: number;
+  readonly runMaxBytes: number;
+  readonly runLogBytes: number;
+  readonly logLevel: LogLevel;
+  readonly warnings: readonly string[];
+}
+
+/** Every variable, for the README's table, `.env.example` and the test that compares the three. */
+export const SETTINGS = [
+  {
+    name: "DAEMON_TOKEN",
+    fallback: "required",
+    about: "bearer token of every route but /health; or DAEMON_TOKEN_FILE",
+  },
+  { name: "DAEMON_BOOT_ID", fallback: "random", about: "echoed by /health and in X-Boot-Id" },
+  { name: "APP_ROOT", fallback: "working directory", about: "the folder that repo/ lives in; also WORKDIR" },
+  { name: "STATE_DIR", fallback: "<APP_ROOT>/.dispatchd", about: "run logs, session pointers, folders of runs" },
+  { name: "DAEMON_HOST", fallback: "::", about: "address to listen on; :: serves IPv4 as well" },
+  { name: "PROXY_PORT", fallback: "9000", about: "port to listen on, 0 picks a free one; also DAEMON_PORT, PORT" },
+  { name: "AGENT_USER", fallback: "none", about: "uid:gid that harnesses run as; needs root" },
+  { name: "HARNESS_RUNNER_CMD", fallback: "built-in", about: "the program that performs turns: JSON array, or words" },
+  { name: "HARNESS_CAPABILITIES", fallback: "{}", about: "JSON: resume, clientTools, sessionFiles of that program" },
+  { name: "CLAUDE_CODE_PATH", fallback: "found", about: "the Claude Code executable" },
+  { name: "CLAUDE_CODE_MODEL", fallback: "none", about: "model when a dispatch names none" },
+  { name: "CLAUDE_CONFIG_DIR", fallback: "$HOME/.claude", about: "where Claude Code keeps its sessions" },
+  {
+    name: "RUN_ENV_ALLOW",
+    fallback:
+      "PATH,HOME,USER,SHELL,TERM,LANG,LC_*,TZ,TMPDIR,IS_SANDBOX,HTTP_PROXY,HTTPS_PROXY,NO_PROXY,SSL_CERT_FILE,SSL_CERT_DIR,NODE_EXTRA_CA_CERTS",
+    about: "variables of the daemon that a harness may see; a trailing * matches a prefix",
+  },
+  { name: "KEEPALIVE_MS", fallback: "15000", about: "quiet time after which a reader gets a newline" },
+  { name: "READER_STALL_MS", fallback: "60000", about: "a reader that takes no byte for this long is lost" },
+  { name: "DETACH_GRACE_MS", fallback: "180000", about: "how long a run goes on without any reader" },
+  { name: "RUN_RETENTION_MS", fallback: "600000", about: "how long an ended run can be read" },
+  { name: "TAKEOVER_TIMEOUT_MS", fallback: "10000", about: "longest wait for the run that is taken over" },
+  { name: "KILL_GRACE_MS", fallback: "5000", about: "from SIGTERM to SIGKILL" },
+  { name: "EXIT_GRACE_MS", fallback: "5000", about: "how long a harness may live on after its outcome" },
+  { name: "EOF_GRACE_MS", fallback: "2000", about: "how long stdout is read after the harness's exit" },
+  { name: "HARNESS_START_BUDGET_MS", fallback: "60000", about: "longest start of the agent within the harness" },
+  { name: "HARNESS_STALL_MS", fallback: "0", about: "a harness that prints nothing for this long is ended; 0: never" },
+  { name: "RUN_MAX_MS", fallback: "0", about: "longest turn; 0: no limit" },
+  { name: "MCP_PREFLIGHT_ATTEMPTS", fallback: "8", about: "how often the run's MCP endpoint is tried" },
+  { name: "MCP_PREFLIGHT_BASE_MS", fallback: "2000", about: "first pause between two tries; each next one is double" },
+  { name: "MAX_RUNS", fallback: "16", about: "runs at a time" },
+  { name: "MAX_READERS", fallback: "64", about: "readers of one run at a time" },
+  { name: "MAX_BODY_BYTES", fallback: "33554432", about: "largest dispatch body" },
+  { name: "MAX_FRAME_BYTES", fallback: "16777216", about: "longest line of a harness" },
+  { name: "RUN_MAX_BYTES", fallback: "536870912", about: "largest output of one run" },
+  { name: "RUN_LOG_BYTES", fallback: "1073741824", about: "disk that the logs of ended runs may take" },
+  { name: "LOG_LEVEL", fallback: "info", about: "debug, info, warn or error" },
+] as const;
+
+const DEFAULT_PORT = 9000;
+const MAX_MS = 2 ** 31 - 1;
+/** What Kubernetes puts into a pod's environment for every service, under names that may be ours. */
+const SERVICE_LINK = /^(tcp|udp|sctp):\/\//;
+/** Of the allow-list and of a run's own variables, these never reach a harness. */
+const NEVER_PASSED = /^(BUN_|DAEMON_|SUSPENSION_|SESSION_)/;
+
+export class ConfigError extends Error {
+  constructor(readonly problems: readonly string[]) {
+    super(`configuration: ${problems.join("; ")}`);
+    this.name = "ConfigError";
+  }
+}
+
+export interface ConfigSources {
+  readonly env: Env;
+  readonly version: string;
+  readonly cwd: string;
+  /** Contents of a file that a `NAME_FILE` variable names. Throws when it cannot be read. */
+  readonly readSecretFile: (path: string) => string;
+  readonly randomId: () => string;
+  /** Only for `serve --dev`: a folder of its own below the system's temporary one. */
+  readonly devStateDir?: string;
+}
+
+/** True when a variable of this name may be handed to a harness. */
+export function mayReachHarness(name: string): boolean {
+  return !NEVER_PASSED.test(name);
+}
+
+/** Reads and checks all settings. Throws one ConfigError that names every problem. */
+export function loadConfig(sources: ConfigSources): Config {
+  const { env } = sources;
+  const dev = sources.devStateDir !== undefined;
+  const problems: string[] = [];
+  const warnings: string[] = [];
+
+  const text = (...names: string[]): { name: string; value: string } | undefined => {
+    for (const name of names) {
+      const value = env[name];
+      if (value === undefined || value === "") continue;
+      if (SERVICE_LINK.test(value)) {
+        warnings.push(`${name} is ignored: it looks like a Kubernetes service link`);
+        continue;
+      }
+      return { name, value };
+    }
+    return undefined;
+  };
+  const integer = (names: readonly string[], fallback: number, min: number, max: number): number => {
+    const found = text(...names);
+    if (!found) return fallback;
+    const value = /^\d+$/.test(found.value) ? Number(found.value) : Number.NaN;
+    if (value >= min && value <= max) return value;
+    problems.push(`${found.name} must be a whole number from ${min} to ${max}, not "${found.value}"`);
+    return fallback;
+  };
+  const ms = (name: string, fallback: number, min = 1): number => integer([name], fallback, min, MAX_MS);
+  const bytes = (name: string, fallback: number, min: number): number => integer([name], fallback, min, 2 ** 40);
+  const secret = (name: string): Secret | undefined => {
+    const inline = env[name] || undefined;
+    const file = env[`${name}_FILE`] || undefined;
+    if (inline !== undefined && file !== undefined) {
+      problems.push(`${name} and ${name}_FILE are both set`);
+      return undefined;
+    }
+    if (file === undefined) return inline === undefined ? undefined : new Secret(inline);
+    try {
+      const value = sources.readSecretFile(file).trim();
+      if (value === "") problems.push(`${name}_FILE names an empty file`);
+      return new Secret(value);
+    } catch {
+      problems.push(`${name}_FILE cannot be read`);
+      return undefined;
+    }
+  };
+
+  let token = secret("DAEMON_TOKEN");
+  if (token !== undefined && /[\s\p{Cc}]|[^\x20-\x7e]/u.test(token.reveal())) {
+    problems.push("DAEMON_TOKEN must be printable ASCII without spaces: it travels in a header");
+  }
+  if (token === undefined) {
+    if (dev) token = new Secret(sources.randomId());
+    else if (problems.length === 0) problems.push("DAEMON_TOKEN (or DAEMON_TOKEN_FILE) is required");
+  }
+  const bootId = text("DAEMON_BOOT_ID")?.value ?? sources.randomId();
+  if (!/^[\x21-\x7e]{1,128}$/.test(bootId)) problems.push("DAEMON_BOOT_ID must be 1 to 128 printable characters");
+
+  const appRoot = resolve(sources.cwd, text("APP_ROOT", "WORKDIR")?.value ?? ".");
+  const stateDir = resolve(sources.cwd, text("STATE_DIR")?.value ?? sources.devStateDir ?? join(appRoot, ".dispatchd"));
+  const orgRoot = join(appRoot, "org");
+  if (`${stateDir}/`.startsWith(`${orgRoot}/`)) {
+    problems.push("STATE_DIR must not be below APP_ROOT/org: it has to be on the pod's own disk");
+  }
+
+  const home = env.HOME && isAbsolute(env.HOME) ? env.HOME : "/root";
+  const runnerText = text("HARNESS_RUNNER_CMD");
+  const runnerArgv = runnerText === undefined ? null : parseCommand(runnerText.value);
+  if (runnerText !== undefined && runnerArgv === null) {
+    problems.push("HARNESS_RUNNER_CMD must be a JSON array of texts, or words");
+  }
+  const capabilitiesText = text("HARNESS_CAPABILITIES");
+  const capabilities = parseCapabilities(capabilitiesText?.value ?? "{}");
+  if (typeof capabilities === "string") problems.push(`HARNESS_CAPABILITIES ${capabilities}`);
+  if (capabilitiesText && !runnerText) problems.push("HARNESS_CAPABILITIES is set without HARNESS_RUNNER_CMD");
+
+  const level = text("LOG_LEVEL")?.value ?? "info";
+  if (!(LOG_LEVELS as readonly string[]).includes(level)) {
+    problems.push(`LOG_LEVEL must be one of ${LOG_LEVELS.join(", ")}, not "${level}"`);
+  }
+  const agentUserText = text("AGENT_USER")?.value;
+  const agentUser = agentUserText === undefined ? null : parseUser(agentUserText);
+  if (agentUser === undefined) problems.push("AGENT_USER must be uid:gid, two numbers above 0");
+  const allow = text("RUN_ENV_ALLOW")?.value ?? settingDefault("RUN_ENV_ALLOW");
+
+  const maxFrameBytes = bytes("MAX_FRAME_BYTES", 16 << 20, 1024);
+  const config: Config = {
+    dev,
+    token: token ?? new Secret(""),
+    bootId,
+    version: sources.version,
+    appRoot,
+    stateDir,
+    host: text("DAEMON_HOST")?.value ?? (dev ? "127.0.0.1" : "::"),
+    port: integer(["PROXY_PORT", "DAEMON_PORT", "PORT"], DEFAULT_PORT, 0, 65535),
+    agentUser: agentUser ?? null,
+    harness: {
+      runner: runnerArgv === null || typeof capabilities === "string" ? null : { argv: runnerArgv, capabilities },
+      claudeCodePath: text("CLAUDE_CODE_PATH")?.value ?? null,
+      claudeCodeModel: text("CLAUDE_CODE_MODEL")?.value ?? null,
+      claudeConfigDir: resolve(sources.cwd, text("CLAUDE_CONFIG_DIR")?.value ?? join(home, ".claude")),
+      startBudgetMs: ms("HARNESS_START_BUDGET_MS", 60_000),
+      mcpPreflightAttempts: integer(["MCP_PREFLIGHT_ATTEMPTS"], 8, 1, 100),
+      mcpPreflightBaseMs: ms("MCP_PREFLIGHT_BASE_MS", 2000),
+    },
+    runEnv: pickEnv(env, allow.split(/[\s,]+/).filter(Boolean)),
+    keepaliveMs: ms("KEEPALIVE_MS", 15_000),
+    readerStallMs: ms("READER_STALL_MS", 60_000),
+    detachGraceMs: ms("DETACH_GRACE_MS", 180_000),
+    runRetentionMs: ms("RUN_RETENTION_MS", 600_000),
+    takeoverTimeoutMs: ms("TAKEOVER_TIMEOUT_MS", 10_000),
+    killGraceMs: ms("KILL_GRACE_MS", 5000, 0),
+    exitGraceMs: ms("EXIT_GRACE_MS", 5000, 0),
+    eofGraceMs: ms("EOF_GRACE_MS", 2000, 0),
+    harnessStallMs: ms("HARNESS_STALL_MS", 0, 0),
+    runMaxMs: ms("RUN_MAX_MS", 0, 0),
+    maxRuns: integer(["MAX_RUNS"], 16, 1, 10_000),
+    maxReaders: integer(["MAX_READERS"], 64, 1, 10_000),
+    maxBodyBytes: bytes("MAX_BODY_BYTES", 32 << 20, 1024),
+    maxFrameBytes,
+    runMaxBytes: bytes("RUN_MAX_BYTES", 512 << 20, maxFrameBytes),
+    runLogBytes: bytes("RUN_LOG_BYTES", 1 << 30, 1 << 20),
+    logLevel: level as LogLevel,
+    warnings: Object.freeze(warnings),
+  };
+  if (problems.length > 0) throw new ConfigError(problems);
+  return Object.freeze(config);
+}
+
+function settingDefault(name: (typeof SETTINGS)[number]["name"]): string {
+  return SETTINGS.find((setting) => setting.name === name)?.fallback ?? "";
+}
+
+/** A command line as a JSON array, or as words parted by spaces. Null when it is neither. */
+function parseCommand(text: string): readonly string[] | null {
+  if (!text.trimStart().startsWith("[")) {
+    const words = text.split(/\s+/).filter(Boolean);
+    return words.length > 0 ? words : null;
+  }
+  const parsed = parseJson(text);
+  const valid = Array.isArray(parsed) && parsed.length > 0 && parsed.every((part) => typeof part === "string");
+  return valid && parsed[0] !== "" ? (parsed as string[]) : null;
+}
+
+/** Capabilities of a command harness; a text says what is wrong with them. */
+function parseCapabilities(text: string): HarnessCapabilities | string {
+  const parsed = parseJson(text) as Record<string, unknown> | null | undefined;
+  if (typeof parsed !== "object" || parsed === null || Array.isArray(parsed)) return "must be a JSON object";
+  const { resume = false, clientTools = "none", sessionFiles = null, ...unknown } = parsed;
+  const names = Object.keys(unknown);
+  if (names.length > 0) return `has unknown keys: ${names.join(", ")}`;
+  if (typeof resume !== "boolean") return "resume must be true or false";
+  if (clientTools !== "shim" && clientTools !== "native" && clientTools !== "none") {
+    return `clientTools must be "shim", "native" or "none"`;
+  }
+  if (sessionFiles === null) return { resume, clientTools, sessionFiles };
+  const { main, side } = sessionFiles as Record<string, unknown>;
+  const isPattern = (value: unknown): value is string =>
+    typeof value === "string" && value.includes("<id>") && !isAbsolute(value) && !value.split("/").includes("..");
+  if (!isPattern(main) || !isPattern(side)) return `sessionFiles needs main and side, relative and with "<id>"`;
+  return { resume, clientTools, sessionFiles: { main, side } };
+}
+
+function parseUser(text: string): { uid: number; gid: number } | undefined {
+  const match = /^([1-9]\d{0,9}):([1-9]\d{0,9})$/.exec(text);
+  if (!match) return undefined;
+  const [uid, gid] = [Number(match[1]), Number(match[2])];
+  return uid < 2 ** 32 - 1 && gid < 2 ** 32 - 1 ? { uid, gid } : undefined;
+}
+
+function pickEnv(env: Env, patterns: readonly string[]): Record<string, string> {
+  const picked: Record<string, string> = {};
+  for (const [name, value] of Object.entries(env)) {
+    if (value === undefined || !mayReachHarness(name)) continue;
+    const allowed = patterns.some((pattern) =>
+      pattern.endsWith("*") ? name.startsWith(pattern.slice(0, -1)) : name === pattern,
+    );
+    if (allowed) picked[name] = value;
+  }
+  return picked;
+}
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}

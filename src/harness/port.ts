@@ -1,0 +1,71 @@
+/**
+ * A harness is a program that performs one turn. It is started once per attempt, in its own process group, with one
+ * JSON document (`TurnDocument`) on stdin, which is then closed. On stdout it writes lines of JSON:
+ *
+ *     {"chunks":[…UIMessageChunk], "session"?: {"id"}, "outcome"?: {…}}
+ *
+ * - A line counts when it is an object with a `chunks` array or an `outcome`; everything else is logged and skipped.
+ * - The first `outcome` ends the turn; what comes after it is ignored, the exit status too. Exit 0 without one is
+ *   `finished`, any other exit `harness_crashed`.
+ * - `session.id` is the id under which the conversation can be resumed; the newest one counts.
+ * - `start`, steps and parts are the harness's to open and close. Whatever is still open at the outcome, and the
+ *   final `finish`, `abort` or `error`, the daemon adds.
+ * - stderr is a log for people: cut at 4 KiB a line and 50 lines a second, secrets replaced.
+ * - SIGTERM asks it to end; SIGKILL to everything it started follows.
+ *
+ * The daemon asks for capabilities and never for a name.
+ */
+import type { SessionState } from "../frames/frame.ts";
+
+export interface HarnessCapabilities {
+  /** Goes on with an earlier conversation, given its session id. */
+  readonly resume: boolean;
+  /** How a tool that a person answers is parked. */
+  readonly clientTools: "shim" | "native" | "none";
+  /** Where a session's files are below the config directory; `<id>` stands for the session id. Null: none. */
+  readonly sessionFiles: SessionFiles | null;
+}
+
+export interface SessionFiles {
+  /** One file: the transcript. Without it there is no session. One `*` may stand for one folder. */
+  readonly main: string;
+  /** A folder of files beside it. */
+  readonly side: string;
+}
+
+/** A row of the registry: everything the daemon knows of a harness. */
+export interface Harness {
+  readonly id: string;
+  readonly argv: readonly string[];
+  readonly capabilities: HarnessCapabilities;
+  /** Where the program keeps its own files; handed to it as `paths.configDir`. */
+  readonly configDir: string;
+  /** What this harness alone understands; handed to it as `settings`. */
+  readonly settings: Readonly<Record<string, unknown>>;
+}
+
+/** What one turn gets on stdin. */
+export interface TurnDocument {
+  readonly runId: string;
+  readonly attempt: number;
+  /** The dispatch's input without `callback`, `suspension`, `answers` and `env`; unknown keys are kept. */
+  readonly input: Readonly<Record<string, unknown>>;
+  readonly paths: {
+    readonly appRoot: string;
+    readonly cwd: string;
+    readonly configDir: string;
+    /** A folder of this run alone, empty at the start, removed at the end. */
+    readonly runDir: string;
+  };
+  readonly settings: Readonly<Record<string, unknown>>;
+  readonly session: {
+    /** The conversation to go on with. Absent: begin a new one. */
+    readonly id?: string;
+    readonly state: SessionState;
+    /** Why the state is not what one would expect, for the model to be told. */
+    readonly reason?: string;
+  };
+  /** The MCP shim to launch for the run's tools; null when the run has none. */
+  readonly shim: null | { readonly command: string; readonly args: readonly string[] };
+  readonly answers: readonly unknown[];
+}
