@@ -7,6 +7,13 @@
  * - `end()` is the kill ladder: SIGTERM to the group, SIGKILL to it after the grace, then the sweep of what left it.
  *
  * Nothing here waits without a bound: a process that cannot die (uninterruptible) is reported, and left.
+ *
+ * A stray whose owner was never seen belongs to the run that its marker names. If its environment says nothing, it is
+ * killed when the last run ends that lived when it was born. Where the daemon is process 1 of its container, what
+ * somebody started in there by hand (`kubectl exec`), during a run, and left behind is such a stray too.
+ *
+ * One instance a process. Whatever else the daemon starts stays in the daemon's own session (not detached), by which
+ * it is told from a stray.
  */
 
 /** The environment variable that marks every process of a run; its value is `<nonce>:<run name>`. */
@@ -19,7 +26,7 @@ export interface SpawnSpec {
   readonly env: Readonly<Record<string, string>>;
   /** Written to stdin, which is then closed. A child that does not read it is no error. */
   readonly stdin: string;
-  /** Names the run towards the sweep; unique among the live runs of this daemon. */
+  /** Names the run towards the sweep; unique among the live runs of this daemon, so each attempt has one of its own. */
   readonly runName: string;
   readonly user?: { readonly uid: number; readonly gid: number };
 }
@@ -27,12 +34,18 @@ export interface SpawnSpec {
 export type ExitStatus =
   | { readonly type: "exit"; readonly code: number }
   | { readonly type: "signal"; readonly signal: string }
-  /** The program could not be started; `reason` is an errno name such as ENOENT. */
+  /**
+   * The program could not be started; `reason` is an errno name such as ENOENT, or `ENOENT (working directory)` when
+   * it is that of `cwd`. EINVAL: a NUL character, an empty program name.
+   */
   | { readonly type: "unstarted"; readonly reason: string };
 
 export interface RunProcess {
   readonly pid: number | undefined;
-  /** Raw bytes of stdout, in order. Not iterating holds the child back. Ends at end of file, or at `closeOutput`. */
+  /**
+   * Raw bytes of stdout, in order, in chunks of up to 0.5 MB. Not iterating holds the child back. Ends at end of file,
+   * or at `closeOutput`. To be iterated once; leaving the loop early closes the pipe, so that the child gets EPIPE.
+   */
   readonly stdout: AsyncIterable<Uint8Array>;
   readonly stderr: AsyncIterable<Uint8Array>;
   /** Settles once, when the child itself is reaped; its descendants may live on. Never rejects. */
@@ -45,14 +58,18 @@ export interface RunProcess {
    * with what could be seen: `left` are the ids of processes that still exist and have no SIGKILL that works yet.
    */
   end(graceMs: number): Promise<EndReport>;
-  /** Resolves when the tree can run no more code: all of it ended, or a SIGKILL is pending on what has not. */
+  /**
+   * Resolves when the tree can run no more code: all of it ended, or a SIGKILL is pending on what has not. Only `end`
+   * can find that out, so it never resolves without. Never either for a process that may not be killed (one that
+   * became root, under a daemon that is not) while that lives.
+   */
   readonly inert: Promise<void>;
 }
 
 export interface EndReport {
   /** Processes outside the group that had to be killed. */
   readonly strays: number;
-  /** Processes that did not end in spite of SIGKILL. */
+  /** Processes that did not end in spite of SIGKILL, or that may not be killed. They are tried again every 30 s. */
   readonly left: readonly number[];
 }
 

@@ -1,0 +1,106 @@
+/**
+ * What the daemon needs of the kernel and Bun has no call for. Linux only. The C library is opened at the first use
+ * (0.2 ms), so that a start which needs none of this does not pay for it.
+ */
+import { dlopen, read } from "bun:ffi";
+import { closeSync, constants, openSync } from "node:fs";
+import { messageOf } from "../errors.ts";
+
+const PR_SET_PDEATHSIG = 1;
+const PR_SET_DUMPABLE = 4;
+const PR_SET_CHILD_SUBREAPER = 36;
+const LOCK_EX = 2;
+const LOCK_NB = 4;
+const WNOHANG = 1;
+const EAGAIN = 11;
+/** Missing among the constants of node:fs; the same on x86-64 and arm64. */
+const O_CLOEXEC = 0o2000000;
+
+const SYMBOLS = {
+  prctl: { args: ["i32", "u64", "u64", "u64", "u64"], returns: "i32" },
+  waitpid: { args: ["i32", "ptr", "i32"], returns: "i32" },
+  flock: { args: ["i32", "i32"], returns: "i32" },
+  __errno_location: { args: [], returns: "ptr" },
+} as const;
+
+/** glibc's name first, then those of musl. */
+const LIBRARIES = ["libc.so.6", "libc.musl-x86_64.so.1", "libc.musl-aarch64.so.1"];
+
+type Libc = ReturnType<typeof dlopen<typeof SYMBOLS>>["symbols"];
+let opened: Libc | undefined;
+
+function libc(): Libc {
+  if (opened) return opened;
+  if (process.platform !== "linux") throw new Error(`only Linux is supported, not ${process.platform}`);
+  const failures: string[] = [];
+  for (const name of LIBRARIES) {
+    try {
+      opened = dlopen(name, SYMBOLS).symbols;
+      return opened;
+    } catch (thrown) {
+      failures.push(`${name}: ${messageOf(thrown)}`);
+    }
+  }
+  throw new Error(`the C library cannot be opened (${failures.join("; ")})`);
+}
+
+/** The number that the last call left. Anything that runs in between may change it. */
+function errno(): number {
+  const location = libc().__errno_location();
+  return location === null ? 0 : read.i32(location, 0);
+}
+
+function setOption(option: number, value: number, name: string): void {
+  if (libc().prctl(option, BigInt(value), 0n, 0n, 0n) !== 0) throw new Error(`prctl ${name} failed: errno ${errno()}`);
+}
+
+/** From now on a descendant whose parent dies becomes this process's child. Not inherited by children. */
+export function becomeSubreaper(): void {
+  setOption(PR_SET_CHILD_SUBREAPER, 1, "PR_SET_CHILD_SUBREAPER");
+}
+
+/** Closes this process's memory and environment to other processes of its user. Undone by exec. */
+export function makeNonDumpable(): void {
+  setOption(PR_SET_DUMPABLE, 0, "PR_SET_DUMPABLE");
+}
+
+/**
+ * This process gets `signal` (a number) when its parent dies. For a parent that has died before the call nothing comes:
+ * who needs certainty compares `process.ppid` before and after. The parent is the thread that spawned.
+ */
+export function setParentDeathSignal(signal: number): void {
+  setOption(PR_SET_PDEATHSIG, signal, "PR_SET_PDEATHSIG");
+}
+
+export interface FileLock {
+  release(): void;
+}
+
+/**
+ * An exclusive lock on `path`, which is created if need be, or `"held"` when another process has it. The kernel gives
+ * it up when this process dies, however it dies; children do not inherit it. Throws when the file cannot be opened.
+ */
+export function lockFile(path: string): FileLock | "held" {
+  const fd = openSync(path, constants.O_RDWR | constants.O_CREAT | constants.O_NOFOLLOW | O_CLOEXEC, 0o600);
+  if (libc().flock(fd, LOCK_EX | LOCK_NB) === 0) {
+    let open = true;
+    return {
+      release() {
+        if (open) closeSync(fd);
+        open = false;
+      },
+    };
+  }
+  const code = errno();
+  closeSync(fd);
+  if (code === EAGAIN) return "held";
+  throw new Error(`flock failed: errno ${code}`);
+}
+
+/**
+ * Takes the exit status of a dead child, which frees its process id. Only for adopted children: the status of those
+ * that Bun started is Bun's to take. True when there was one.
+ */
+export function reap(pid: number): boolean {
+  return libc().waitpid(pid, null, WNOHANG) === pid;
+}
