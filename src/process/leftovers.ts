@@ -3,7 +3,6 @@
  * descends from such a process. What has neither is nobody's that we know, and is not touched.
  */
 import type { Clock } from "../clock/port.ts";
-import { lineToDaemon } from "./attribution.ts";
 import { signalExactly } from "./kill-ladder.ts";
 import type { MarkerReader } from "./markers.ts";
 import { identityOf, type ProcEntry, type ProcTable } from "./proc-table.ts";
@@ -28,7 +27,8 @@ export async function endLeftovers({ clock, nonce, markers, freshTable }: Leftov
   const until = clock.monotonic() + SWEEP_MS;
   for (;;) {
     const table = await freshTable();
-    const strangers = [...table.values()].filter((entry) => entry.alive && !isOurs(table, entry));
+    const ours = lineOfDescent(table);
+    const strangers = [...table.values()].filter((entry) => entry.alive && !ours.has(entry.pid));
     const unknown = strangers.filter((entry) => !asked.has(identityOf(entry)));
     for (const [identity, marker] of await markers.read(unknown, MAX_HANGS)) {
       if (marker?.startsWith(`${nonce}:`)) marked.add(identity);
@@ -45,14 +45,17 @@ export async function endLeftovers({ clock, nonce, markers, freshTable }: Leftov
   }
 }
 
-/** This process, what it started, and what started it: a daemon may be started from a shell that a run left. */
-function isOurs(table: ProcTable, entry: ProcEntry): boolean {
-  if (lineToDaemon(table, process, entry)) return true;
-  for (let at = table.get(process.pid); at; at = table.get(at.ppid)) if (at.pid === entry.pid) return true;
-  return false;
+/** This process and those it descends from: a daemon may have been started out of a run, of this one's predecessor even. */
+function lineOfDescent(table: ProcTable): ReadonlySet<number> {
+  const pids = new Set([process.pid]);
+  for (let at = table.get(process.pid); at; at = table.get(at.ppid)) pids.add(at.pid);
+  return pids;
 }
 
+/** Descent does not go through this process, for the same reason. */
 function descendsFrom(table: ProcTable, entry: ProcEntry, marked: ReadonlySet<string>): boolean {
-  for (let at: ProcEntry | undefined = entry; at; at = table.get(at.ppid)) if (marked.has(identityOf(at))) return true;
+  for (let at: ProcEntry | undefined = entry; at && at.pid !== process.pid; at = table.get(at.ppid)) {
+    if (marked.has(identityOf(at))) return true;
+  }
   return false;
 }

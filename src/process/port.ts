@@ -77,7 +77,8 @@ export interface Processes {
   spawn(spec: SpawnSpec): RunProcess;
   /**
    * Ends what an earlier daemon with this `nonce` left behind, and nothing else: processes whose environment carries
-   * the marker with that nonce, and their descendants. Resolves with how many were killed.
+   * the marker with that nonce, and their descendants. Resolves with how many were killed. Rejects for this daemon's
+   * own nonce.
    */
   endLeftovers(nonce: string): Promise<number>;
 }

@@ -54,9 +54,10 @@ export function createProcesses(options: ProcessesOptions): Processes & { stop()
       if (pid !== undefined) return follow(child, pid, spec, runTrees, clock);
       return unstarted(failureOf(child).then((code) => explain(code, spec.cwd, clock)));
     },
-    endLeftovers(nonce) {
+    async endLeftovers(nonce) {
+      if (nonce === options.nonce) throw new Error("the nonce is this daemon's own: its live runs are no leftovers");
       const markers = createMarkerReader(options);
-      return endLeftovers({ clock, nonce, markers, freshTable: () => openTrees().freshTable() });
+      return await endLeftovers({ clock, nonce, markers, freshTable: () => openTrees().freshTable() });
     },
     stop() {
       trees?.stop();
