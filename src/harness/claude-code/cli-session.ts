@@ -1,0 +1,140 @@
+/**
+ * One start of Claude Code: starting → ready (it answered `initialize`) → the prompt is sent → running (`init`) → ended.
+ * The prompt is held back until it is asked for, so that a start that is not good enough can be ended without a trace
+ * in the conversation. Stdin stays open to the end: with it closed, Claude Code would wait for background shells.
+ */
+import { randomUUID } from "node:crypto";
+import type {
+  McpServerStatus,
+  Options,
+  Query,
+  SDKMessage,
+  SDKSystemMessage,
+  SDKUserMessage,
+  SpawnedProcess,
+  SpawnOptions,
+} from "@anthropic-ai/claude-agent-sdk/core";
+import type { PromptBlock } from "./prompt.ts";
+import { type CliProcess, spawnCli } from "./spawn-cli.ts";
+
+export type StartFailure =
+  /** Nothing was heard of it within the budget. */
+  | { readonly type: "stalled" }
+  /** It ended, or said that it cannot start. */
+  | { readonly type: "refused"; readonly reason: string };
+
+export class CliSession {
+  /** Of the user message: results name the prompt that they answer. */
+  readonly promptId = randomUUID();
+  readonly #query: Query;
+  readonly #releasePrompt: () => void;
+  readonly #closeInput: () => void;
+  #process: CliProcess | undefined;
+  #next: Promise<IteratorResult<SDKMessage, void>> | undefined;
+
+  constructor(
+    query: (params: { prompt: AsyncIterable<SDKUserMessage>; options: Options }) => Query,
+    options: (spawn: (options: SpawnOptions) => SpawnedProcess, session: CliSession) => Options,
+    blocks: readonly PromptBlock[],
+    log: (line: string) => void,
+  ) {
+    const released = Promise.withResolvers<boolean>();
+    const closed = Promise.withResolvers<void>();
+    this.#releasePrompt = () => released.resolve(true);
+    this.#closeInput = () => {
+      released.resolve(false);
+      closed.resolve();
+    };
+    const spawn = (spawnOptions: SpawnOptions): SpawnedProcess => {
+      this.#process = spawnCli(spawnOptions, log);
+      return this.#process.spawned;
+    };
+    this.#query = query({
+      prompt: promptStream(this.promptId, blocks, released.promise, closed.promise),
+      options: options(spawn, this),
+    });
+  }
+
+  /** Undefined when it is ready for the prompt. */
+  async ready(budgetMs: number): Promise<StartFailure | undefined> {
+    try {
+      const answer = await withTimeout(this.#query.initializationResult(), budgetMs);
+      return answer === TIMEOUT ? { type: "stalled" } : undefined;
+    } catch (error) {
+      return this.#refusal(error);
+    }
+  }
+
+  async mcpServers(): Promise<McpServerStatus[]> {
+    return this.#query.mcpServerStatus();
+  }
+
+  sendPrompt(): void {
+    this.#releasePrompt();
+  }
+
+  /** The `init` that begins the turn. The budget begins anew with every sign of life: hooks of a checkout may be slow. */
+  async init(budgetMs: number): Promise<SDKSystemMessage | StartFailure> {
+    try {
+      for (;;) {
+        this.#next ??= this.#query.next();
+        const next = await withTimeout(this.#next, budgetMs);
+        if (next === TIMEOUT) return { type: "stalled" };
+        this.#next = undefined;
+        if (next.done) return this.#refusal(undefined);
+        const message = next.value;
+        if (message.type === "system" && message.subtype === "init") return message;
+        if (message.type === "result" && message.is_error) {
+          const reason = message.subtype === "success" ? message.result : message.errors.join("; ");
+          return { type: "refused", reason };
+        }
+      }
+    } catch (error) {
+      return this.#refusal(error);
+    }
+  }
+
+  /** What follows `init`. Undefined when it ended. */
+  async next(): Promise<SDKMessage | undefined> {
+    const next = await this.#query.next();
+    return next.done ? undefined : next.value;
+  }
+
+  /** Ends the process, and resolves when it is gone. */
+  async end(quietMs: number): Promise<void> {
+    this.#closeInput();
+    await this.#process?.end(quietMs);
+    this.#query.close();
+  }
+
+  #refusal(error: unknown): StartFailure {
+    const stderr = this.#process?.stderrTail().trim();
+    return { type: "refused", reason: stderr || (error instanceof Error ? error.message : "it ended") };
+  }
+}
+
+async function* promptStream(
+  uuid: SDKUserMessage["uuid"] & string,
+  blocks: readonly PromptBlock[],
+  released: Promise<boolean>,
+  closed: Promise<void>,
+): AsyncGenerator<SDKUserMessage> {
+  if (!(await released)) return;
+  const content = blocks.map((block) => ({ ...block })) as SDKUserMessage["message"]["content"];
+  yield { type: "user", uuid, message: { role: "user", content }, parent_tool_use_id: null };
+  await closed;
+}
+
+const TIMEOUT = Symbol("timeout");
+
+async function withTimeout<T>(promise: Promise<T>, ms: number): Promise<T | typeof TIMEOUT> {
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const late = new Promise<typeof TIMEOUT>((resolve) => {
+    timer = setTimeout(resolve, ms, TIMEOUT);
+  });
+  try {
+    return await Promise.race([promise, late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}

@@ -1,0 +1,144 @@
+/**
+ * The built-in harness: one turn of Claude Code. Reads a turn document, writes frames, and gives exactly one outcome,
+ * unless it is told to stop: whoever stops it knows the outcome.
+ */
+import { query } from "@anthropic-ai/claude-agent-sdk/core";
+import { messageOf } from "../../errors.ts";
+import type { Chunk, Usage } from "../../frames/frame.ts";
+import { cliEnvironment, secretValues, withoutSecrets } from "./cli-environment.ts";
+import { CliSession } from "./cli-session.ts";
+import { findClaudeCode } from "./find-claude-code.ts";
+import { hasTranscript } from "./find-session.ts";
+import { promptBlocks } from "./prompt.ts";
+import { queryOptions } from "./query-options.ts";
+import { readOnlyHook } from "./read-only-hook.ts";
+import { runTurn } from "./run-turn.ts";
+import { type StartChoice, startTurn } from "./start-turn.ts";
+import { MessageTranslator } from "./translate-message.ts";
+import { cutText, TurnFailure } from "./turn-failure.ts";
+import { present, readTurnRequest, type TurnRequest } from "./turn-request.ts";
+
+/** How long Claude Code may take to write the end of its transcript and leave, before it is told to. */
+const LEAVE_MS = 1000;
+const STOPPED_EXIT_CODE = 143;
+const MAX_MESSAGE_BYTES = 2048;
+
+export interface HarnessIo {
+  /** All of stdin. */
+  readonly stdin: string;
+  readonly env: Readonly<Record<string, string | undefined>>;
+  /** Takes one line, newline included; the next one waits until it resolves. */
+  readonly write: (line: string) => Promise<void> | void;
+  /** A line for people, without newline. */
+  readonly log: (line: string) => void;
+  /** Ends Claude Code at once; no outcome is written then. */
+  readonly signal?: AbortSignal;
+  /** This program, to look for Claude Code beside it. */
+  readonly execPath?: string;
+}
+
+/** Performs the turn, and resolves with the exit code when Claude Code is gone. */
+export async function runClaudeCodeHarness(io: HarnessIo): Promise<number> {
+  const stop = stopper(io.signal);
+  let secrets = secretValues(io.env);
+  try {
+    const turn = readTurnRequest(io.stdin);
+    secrets = secretValues(io.env, turn.mcp?.headers);
+    const usage = await Promise.race([performTurn(turn, io, stop), stop.requested]);
+    if (usage === STOPPED) return STOPPED_EXIT_CODE;
+    await writeLine(io, { chunks: [], outcome: { type: "finished", usage } });
+    return 0;
+  } catch (error) {
+    if (io.signal?.aborted) return STOPPED_EXIT_CODE;
+    const failure = error instanceof TurnFailure ? error : undefined;
+    if (!failure) io.log(`internal error: ${error instanceof Error ? error.stack : messageOf(error)}`);
+    const message = failure?.message ?? "the harness failed";
+    await writeLine(io, {
+      chunks: [],
+      outcome: {
+        type: "failed",
+        error: {
+          code: failure?.code ?? "turn_failed",
+          message: cutText(withoutSecrets(message, secrets), MAX_MESSAGE_BYTES),
+        },
+        ...present("usage", failure?.usage),
+      },
+    });
+    return 1;
+  } finally {
+    await stop.endSession();
+  }
+}
+
+async function performTurn(turn: TurnRequest, io: HarnessIo, stop: Stopper): Promise<Usage> {
+  const blocks = promptBlocks(turn.document.input.userMessage);
+  const claudeCode = findClaudeCode({
+    configured: turn.settings.claudeCodePath,
+    execPath: io.execPath ?? process.execPath,
+    moduleDir: import.meta.dir,
+    path: io.env.PATH,
+    home: io.env.HOME,
+  });
+  const { paths, session } = turn.document;
+  const env = cliEnvironment(io.env, paths.configDir);
+  const open = (choice: StartChoice): CliSession => {
+    if (io.signal?.aborted) throw new TurnFailure("turn_failed", "the harness was told to stop");
+    const created = new CliSession(
+      query,
+      (spawn, self) =>
+        queryOptions(turn, {
+          claudeCode,
+          env,
+          spawn,
+          sessionLost: choice.sessionLost,
+          withoutSkills: choice.withoutSkills,
+          readOnlyHook: readOnlyHook(() => self.mcpServers()),
+          ...present("resume", choice.resume),
+        }),
+      blocks,
+      io.log,
+    );
+    stop.hold(created);
+    return created;
+  };
+  const resumable = session.id !== undefined && hasTranscript(paths.configDir, session.id) ? session.id : undefined;
+  if (session.id !== resumable) io.log(`session ${session.id} has no transcript on this pod; beginning a new one`);
+  const started = await startTurn(turn, resumable, { open, sleep: Bun.sleep, now: Date.now, log: io.log });
+  const translator = new MessageTranslator(turn.messageId);
+  await writeLine(io, { chunks: translator.translate(started.init), session: { id: started.init.session_id } });
+  return runTurn(started, translator, (chunks) => writeChunks(io, chunks));
+}
+
+const STOPPED = Symbol("stopped");
+
+interface Stopper {
+  /** Resolves when the harness is told to stop. */
+  readonly requested: Promise<typeof STOPPED>;
+  /** The session that is to be ended, instead of the one before. */
+  hold(session: CliSession): void;
+  endSession(): Promise<void>;
+}
+
+function stopper(signal: AbortSignal | undefined): Stopper {
+  let held: CliSession | undefined;
+  const requested = new Promise<typeof STOPPED>((resolve) => {
+    const stop = (): void => resolve(STOPPED);
+    if (signal?.aborted) stop();
+    signal?.addEventListener("abort", stop, { once: true });
+  });
+  return {
+    requested,
+    hold: (session) => {
+      held = session;
+    },
+    endSession: async () => held?.end(signal?.aborted ? 0 : LEAVE_MS),
+  };
+}
+
+async function writeChunks(io: HarnessIo, chunks: readonly Chunk[]): Promise<void> {
+  if (chunks.length > 0) await writeLine(io, { chunks });
+}
+
+async function writeLine(io: HarnessIo, frame: object): Promise<void> {
+  await io.write(`${JSON.stringify(frame)}\n`);
+}

@@ -1,0 +1,88 @@
+/** What Claude Code is started with for a turn. */
+import type {
+  HookCallbackMatcher,
+  McpServerConfig,
+  Options,
+  SpawnedProcess,
+  SpawnOptions,
+} from "@anthropic-ai/claude-agent-sdk/core";
+import { type StartNotices, systemPromptAddition } from "./system-prompt.ts";
+import { claudeCodeToolRules, ENDPOINT_SERVER, OUTLIVING_TOOLS, READ_ONLY_TOOLS, SHIM_SERVER } from "./tool-names.ts";
+import { present, type TurnRequest } from "./turn-request.ts";
+
+export interface StartChoices extends StartNotices {
+  readonly claudeCode: string;
+  readonly env: Readonly<Record<string, string>>;
+  /** The session to go on with. Without it Claude Code begins one under a new id. */
+  readonly resume?: string;
+  readonly spawn: (options: SpawnOptions) => SpawnedProcess;
+  /** Refuses what changes something; asked for every call of a read-only turn. */
+  readonly readOnlyHook: HookCallbackMatcher;
+}
+
+export function queryOptions(turn: TurnRequest, start: StartChoices): Options {
+  const fallbackModel = turn.fallbackModels.length > 0 ? turn.fallbackModels.join(",") : undefined;
+  return {
+    pathToClaudeCodeExecutable: start.claudeCode,
+    spawnClaudeCodeProcess: start.spawn,
+    cwd: turn.document.paths.cwd,
+    env: { ...start.env },
+    ...present("resume", start.resume),
+    ...present("model", turn.model),
+    ...present("fallbackModel", fallbackModel),
+    // Shown as text where the model can: otherwise reasoning arrives as a signature alone.
+    thinking: { type: "adaptive", display: "summarized" },
+    systemPrompt: {
+      type: "preset",
+      preset: "claude_code",
+      append: systemPromptAddition(turn, start),
+      // What is told for one turn must not be recorded and repeated in all later ones.
+      snapshot: false,
+    },
+    includePartialMessages: true,
+    forwardSubagentText: true,
+    mcpServers: mcpServers(turn),
+    // Headers would be on the command line otherwise, for every user of the machine to read.
+    mcpServersDelivery: "initialize",
+    // The checkout's and the image's settings, but not `settings.local.json`, which is one person's own.
+    settingSources: ["user", "project"],
+    settings: {
+      // Every shell of the agent can reach a socket through which text becomes a message of "another session".
+      crossSessionInbound: "refuse",
+      ...(turn.plan ? { useAutoModeDuringPlan: false } : {}),
+      // Highest in rank: a checkout could otherwise turn the read-only hook off, or run shells from a skill.
+      ...(turn.readonly ? { disableAllHooks: false, disableSkillShellExecution: true } : {}),
+    },
+    ...permissions(turn, start.readOnlyHook),
+    ...(start.withoutSkills ? { extraArgs: { "disable-slash-commands": null } } : {}),
+  };
+}
+
+function mcpServers(turn: TurnRequest): Record<string, McpServerConfig> {
+  const { shim } = turn.document;
+  const servers: Record<string, McpServerConfig> = {};
+  if (turn.mcp) servers[ENDPOINT_SERVER] = { type: turn.mcp.type, url: turn.mcp.url, headers: { ...turn.mcp.headers } };
+  if (shim) servers[SHIM_SERVER] = { type: "stdio", command: shim.command, args: [...shim.args], alwaysLoad: true };
+  return servers;
+}
+
+/**
+ * A pod is the sandbox, so by default nothing is asked. Nobody is there to answer in any mode. Plan mode refuses by
+ * itself what changes something. A read-only turn offers only built-in tools that read, and a hook refuses the tools of
+ * MCP servers that do not say that they only read.
+ */
+function permissions(turn: TurnRequest, readOnlyHook: HookCallbackMatcher): Partial<Options> {
+  const disallowed = [...OUTLIVING_TOOLS, ...turn.disallowedTools.flatMap(claudeCodeToolRules)];
+  const common: Partial<Options> = {
+    permissionPrompts: "none",
+    disallowedTools: disallowed,
+    allowedTools: [`mcp__${SHIM_SERVER}`, `mcp__${ENDPOINT_SERVER}`],
+    ...(turn.readonly ? { tools: [...READ_ONLY_TOOLS], hooks: { PreToolUse: [readOnlyHook] } } : {}),
+  };
+  if (turn.plan) return { ...common, permissionMode: "plan" };
+  if (turn.readonly) {
+    const allowedTools = [...(common.allowedTools ?? []), ...READ_ONLY_TOOLS];
+    return { ...common, permissionMode: "dontAsk", allowedTools };
+  }
+  return { ...common, permissionMode: "bypassPermissions", allowDangerouslySkipPermissions: true };
+}

@@ -1,0 +1,24 @@
+/** The registry's row of the built-in harness. Light: the daemon loads it before it listens. */
+import type { Config } from "../../config.ts";
+import type { Harness } from "../port.ts";
+
+/** `selfArgv` starts this program; the harness is one of its subcommands. */
+export function claudeCodeHarness(config: Config["harness"], selfArgv: readonly string[]): Harness {
+  return {
+    id: "claude-code",
+    argv: [...selfArgv, "harness", "claude-code"],
+    capabilities: {
+      resume: true,
+      clientTools: "shim",
+      sessionFiles: { main: "projects/*/<id>.jsonl", side: "projects/*/<id>" },
+    },
+    configDir: config.claudeConfigDir,
+    settings: {
+      claudeCodePath: config.claudeCodePath,
+      model: config.claudeCodeModel,
+      startBudgetMs: config.startBudgetMs,
+      mcpPreflightAttempts: config.mcpPreflightAttempts,
+      mcpPreflightBaseMs: config.mcpPreflightBaseMs,
+    },
+  };
+}

@@ -1,0 +1,68 @@
+/**
+ * Reads a started turn to its end. It ends with the result of its own prompt: a resumed session may first give one for
+ * what an earlier turn left in the background. When subagents work on in the background, Claude Code wakes the model
+ * with what they report, and the turn ends when the session is idle.
+ */
+import type { SDKMessage, SDKResultMessage } from "@anthropic-ai/claude-agent-sdk/core";
+import type { Chunk, Usage } from "../../frames/frame.ts";
+import type { StartedTurn } from "./start-turn.ts";
+import type { MessageTranslator } from "./translate-message.ts";
+import { TurnFailure } from "./turn-failure.ts";
+import { addUsage, credentialFailure, failureOf, finishReason } from "./turn-result.ts";
+
+/** Tasks whose end the model is told of, and that end by themselves. A shell may be a server that never does. */
+const AWAITED_TASKS: ReadonlySet<string> = new Set(["local_agent", "local_workflow", "mcp_task"]);
+
+export type WriteChunks = (chunks: readonly Chunk[]) => Promise<void>;
+
+/** Resolves with what the turn used. Throws TurnFailure when it did not end well. */
+export async function runTurn(started: StartedTurn, translator: MessageTranslator, write: WriteChunks): Promise<Usage> {
+  const { session } = started;
+  let usage: Usage = {};
+  let answered: SDKResultMessage | undefined;
+  let awaited = false;
+  for (;;) {
+    const message = await next(started, usage);
+    await write(translator.translate(message));
+    if (message.type === "system") {
+      if (message.subtype === "task_started" && isAwaited(message)) awaited = true;
+      if (message.subtype === "api_retry") {
+        const failure = credentialFailure(message);
+        if (failure) throw failure;
+      }
+      const idle = message.subtype === "session_state_changed" && message.state === "idle";
+      if (idle && answered) break;
+    }
+    if (message.type !== "result") continue;
+    usage = addUsage(usage, message);
+    if (!answered && !answers(message, session.promptId)) continue;
+    answered = message;
+    if (!awaited || message.is_error) break;
+  }
+  const failure = failureOf(answered, usage);
+  if (failure) throw failure;
+  const finish = { type: "finish", finishReason: finishReason(answered), messageMetadata: { usage } };
+  await write([...translator.end(), finish]);
+  return usage;
+}
+
+async function next(started: StartedTurn, usage: Usage): Promise<SDKMessage> {
+  let message: SDKMessage | undefined;
+  try {
+    message = await started.session.next();
+  } catch (error) {
+    const why = error instanceof Error ? error.message : String(error);
+    throw new TurnFailure("turn_failed", `Claude Code ended before the turn did: ${why}`, usage);
+  }
+  if (message) return message;
+  throw new TurnFailure("turn_failed", "Claude Code ended before the turn did", usage);
+}
+
+function answers(result: SDKResultMessage, promptId: string): boolean {
+  if (result.user_message_uuid === undefined) return result.origin?.kind !== "task-notification";
+  return result.user_message_uuid === promptId || (result.user_message_uuids ?? []).includes(promptId);
+}
+
+function isAwaited(task: { task_type?: string; is_backgrounded?: boolean; ambient?: boolean }): boolean {
+  return task.ambient !== true && task.task_type !== undefined && AWAITED_TASKS.has(task.task_type);
+}

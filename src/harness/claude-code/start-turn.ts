@@ -1,0 +1,127 @@
+/**
+ * From a turn to a Claude Code that works on it. Starts it as often as needed, one process at a time, each ended before
+ * the next:
+ *
+ * - The session cannot be resumed: once more, without it.
+ * - It says nothing within the start budget: something that it reads at its start hangs. Once more, without skills; then
+ *   the turn ends as `harness_stalled`.
+ * - The run's MCP endpoint is not connected: again after a pause that doubles; then `mcp_unavailable`.
+ *
+ * Whatever is left out is told to the model, in the system prompt of the next start, and to the log.
+ */
+import type { SDKSystemMessage } from "@anthropic-ai/claude-agent-sdk/core";
+import type { CliSession, StartFailure } from "./cli-session.ts";
+import { checkMcpServers, pauseAfter } from "./mcp-preflight.ts";
+import { TurnFailure } from "./turn-failure.ts";
+import type { TurnRequest } from "./turn-request.ts";
+
+/** An idle Claude Code ends at once when its stdin closes; one that hangs does not. */
+const IDLE_EXIT_MS = 1000;
+/** How Claude Code words that a session cannot be resumed: absent, or open elsewhere. */
+const SESSION_REFUSED = /No conversation found|already in use|session is (already )?running|held by/i;
+
+export interface StartChoice {
+  readonly resume: string | undefined;
+  readonly sessionLost: boolean;
+  readonly withoutSkills: boolean;
+}
+
+export interface StartDeps {
+  readonly open: (choice: StartChoice) => CliSession;
+  readonly sleep: (ms: number) => Promise<void>;
+  readonly now: () => number;
+  readonly log: (line: string) => void;
+}
+
+export interface StartedTurn {
+  readonly session: CliSession;
+  readonly init: SDKSystemMessage;
+}
+
+/** `resumable`: the session's id, if its transcript is there. Throws TurnFailure; no process is left then. */
+export async function startTurn(
+  turn: TurnRequest,
+  resumable: string | undefined,
+  deps: StartDeps,
+): Promise<StartedTurn> {
+  const { settings } = turn;
+  const expected = turn.document.session.id !== undefined;
+  let choice: StartChoice = {
+    resume: resumable,
+    sessionLost: expected && resumable === undefined,
+    withoutSkills: false,
+  };
+  for (let mcpAttempt = 1; ; ) {
+    refuseExpired(turn, deps.now());
+    const session = deps.open(choice);
+    let keep = false;
+    try {
+      const trouble = await session.ready(settings.startBudgetMs);
+      if (trouble) {
+        choice = without(choice, trouble, settings.startBudgetMs, deps.log);
+        continue;
+      }
+      const mcp = turn.mcp
+        ? await checkMcpServers(() => session.mcpServers(), settings.startBudgetMs, deps.sleep)
+        : undefined;
+      if (mcp && !mcp.connected) {
+        if (mcpAttempt >= settings.mcpPreflightAttempts) {
+          const tried = mcpAttempt === 1 ? "once" : `${mcpAttempt} times`;
+          throw new TurnFailure("mcp_unavailable", `MCP servers are not available, tried ${tried}: ${mcp.states}`);
+        }
+        // The process goes first: it must not hold connections, or a session, through the pause.
+        await session.end(IDLE_EXIT_MS);
+        const pauseMs = pauseAfter(mcpAttempt, settings.mcpPreflightBaseMs);
+        deps.log(`MCP servers are not available (${mcp.states}); attempt ${mcpAttempt}, the next in ${pauseMs} ms`);
+        await deps.sleep(pauseMs);
+        mcpAttempt += 1;
+        continue;
+      }
+      session.sendPrompt();
+      const init = await session.init(settings.startBudgetMs);
+      if (isFailure(init)) {
+        choice = without(choice, init, settings.startBudgetMs, deps.log);
+        continue;
+      }
+      keep = true;
+      return { session, init };
+    } finally {
+      if (!keep) await session.end(IDLE_EXIT_MS);
+    }
+  }
+}
+
+/** What to leave out at the next start. Throws TurnFailure when there is nothing more to leave out. */
+function without(
+  choice: StartChoice,
+  trouble: StartFailure,
+  budgetMs: number,
+  log: (line: string) => void,
+): StartChoice {
+  if (trouble.type === "stalled") {
+    if (choice.withoutSkills) {
+      throw new TurnFailure(
+        "harness_stalled",
+        `Claude Code did not start within ${budgetMs} ms, with skills and without: something that it reads at start hangs`,
+      );
+    }
+    log(`Claude Code did not start within ${budgetMs} ms; starting once more without skills`);
+    return { ...choice, withoutSkills: true };
+  }
+  if (choice.resume !== undefined && SESSION_REFUSED.test(trouble.reason)) {
+    log(`session ${choice.resume} cannot be resumed (${trouble.reason}); beginning a new one`);
+    return { ...choice, resume: undefined, sessionLost: true };
+  }
+  throw new TurnFailure("turn_failed", `Claude Code did not start: ${trouble.reason}`);
+}
+
+function refuseExpired(turn: TurnRequest, nowMs: number): void {
+  const expiresAtMs = turn.mcp?.expiresAtMs;
+  if (expiresAtMs === undefined || expiresAtMs > nowMs) return;
+  const at = new Date(expiresAtMs).toISOString();
+  throw new TurnFailure("mcp_unavailable", `the credentials of the run's MCP endpoint expired at ${at}`);
+}
+
+function isFailure(value: SDKSystemMessage | StartFailure): value is StartFailure {
+  return value.type === "stalled" || value.type === "refused";
+}
