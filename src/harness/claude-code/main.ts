@@ -19,7 +19,7 @@ import { cutText, TurnFailure } from "./turn-failure.ts";
 import { present, readTurnRequest, type TurnRequest } from "./turn-request.ts";
 
 /** How long Claude Code may take to write the end of its transcript and leave, before it is told to. */
-const LEAVE_MS = 1000;
+const LEAVE_MS = 300;
 const STOPPED_EXIT_CODE = 143;
 const MAX_MESSAGE_BYTES = 2048;
 

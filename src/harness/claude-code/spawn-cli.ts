@@ -8,7 +8,8 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import type { SpawnedProcess, SpawnOptions } from "@anthropic-ai/claude-agent-sdk/core";
 
-const TERM_GRACE_MS = 1500;
+/** From SIGTERM to SIGKILL. Claude Code takes 20 ms, 160 ms with shells in the background, which it ends. */
+const TERM_GRACE_MS = 2000;
 const STDERR_TAIL_CHARS = 4096;
 /** `read` fails at end of file, that is when we died; the newline of `dismiss` lets the guard go. */
 const GUARD = 'read -r _ || { kill -TERM "$1"; PATH=/usr/bin:/bin sleep 2; kill -KILL "$1"; } 2>/dev/null';
@@ -20,7 +21,7 @@ export interface CliProcess {
   readonly exited: Promise<void>;
   /** The end of what it wrote to stderr. */
   stderrTail(): string;
-  /** Resolves when the process is gone: at the latest `quietMs` and 1.5 s after the call. */
+  /** Resolves when the process is gone: at the latest `quietMs` and 2 s after the call. */
   end(quietMs: number): Promise<void>;
 }
 

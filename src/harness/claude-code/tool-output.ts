@@ -30,6 +30,12 @@ export function toolErrorText(content: unknown): string {
   return bounded(text.replace(/^<tool_use_error>([\s\S]*)<\/tool_use_error>$/, "$1")) || "the tool failed";
 }
 
+/** What a subagent reported, without the list of its tools that Claude Code puts before it. */
+export function subagentReport(content: unknown): string {
+  const text = textOfBlocks(Array.isArray(content) ? content : []);
+  return bounded(text.replace(/^\s*<tools-used-before-summary>.*?<\/tools-used-before-summary>\s*/s, ""));
+}
+
 export function textOfBlocks(blocks: readonly unknown[]): string {
   return blocks
     .flatMap((block) =>

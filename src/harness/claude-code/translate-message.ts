@@ -19,7 +19,7 @@ import type {
 import type { Chunk } from "../../frames/frame.ts";
 import { Subagents } from "./subagents.ts";
 import { canonicalToolName, isShimTool } from "./tool-names.ts";
-import { textOfBlocks, toolErrorText, toolOutput } from "./tool-output.ts";
+import { subagentReport, textOfBlocks, toolErrorText, toolOutput } from "./tool-output.ts";
 import { isRecord, record } from "./turn-request.ts";
 
 type StreamEvent = SDKPartialAssistantMessage["event"];
@@ -195,8 +195,9 @@ export class MessageTranslator {
     const origin = { toolCallId, ...(isShimTool(call.name) ? {} : { providerExecuted: true }), dynamic: true };
     if (block.is_error) return [{ type: "tool-output-error", ...origin, errorText: toolErrorText(block.content) }];
     // A subagent's report comes wrapped in words for the model; the structured result has it bare.
-    const report = structured.status === "completed" && Array.isArray(structured.content) ? structured.content : null;
-    return [{ type: "tool-output-available", ...origin, output: toolOutput(report ?? block.content) }];
+    const report = structured.status === "completed" && Array.isArray(structured.content);
+    const output = report ? subagentReport(structured.content) : toolOutput(block.content);
+    return [{ type: "tool-output-available", ...origin, output }];
   }
 
   #subagentAnswer(parentId: string, message: SDKAssistantMessage): Chunk[] {
