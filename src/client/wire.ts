@@ -79,8 +79,8 @@ export interface Health {
 }
 
 export interface Idle {
-  /** ISO 8601, or null while something is going on. */
-  readonly idleSince: string | null;
+  /** ISO 8601: the last frame, keepalive or dispatch. */
+  readonly idleSince: string;
   readonly idleMs: number;
 }
 

@@ -1,0 +1,43 @@
+/** What a command may touch of the process that it runs in. */
+import type { Clock } from "../clock/port.ts";
+
+export interface CliIo {
+  readonly env: Readonly<Record<string, string | undefined>>;
+  readonly version: string;
+  readonly stdin: AsyncIterable<Uint8Array>;
+  readonly stdout: Output;
+  readonly stderr: Output;
+  readonly clock: Clock;
+  /** Throws when the file cannot be read. */
+  readFile(path: string): AsyncIterable<Uint8Array>;
+  /** Calls `handler` for every Ctrl-C, in place of the process's end; the returned function ends that. */
+  onInterrupt(handler: () => void): () => void;
+  /** Connections to `host` shall not go through a proxy that the environment names. */
+  bypassProxy(host: string): void;
+}
+
+export interface Output {
+  readonly isTTY: boolean;
+  /** Width of the terminal; undefined when it is none. */
+  readonly columns: number | undefined;
+  /** Aborts when nobody reads any more. */
+  readonly closed: AbortSignal;
+  /** Resolves when the text is on its way; also when nobody reads. */
+  write(text: string): Promise<void>;
+}
+
+/** One subcommand, loaded when it is called for. */
+export interface CommandModule {
+  /** Resolves with the exit code. Throws UsageError for what the caller got wrong. */
+  main(argv: readonly string[], io: CliIo): Promise<number>;
+}
+
+/** For the person who typed it: says what is wrong and not where. */
+export class UsageError extends Error {}
+
+export async function readAll(source: AsyncIterable<Uint8Array>): Promise<string> {
+  const decoder = new TextDecoder();
+  let text = "";
+  for await (const piece of source) text += decoder.decode(piece, { stream: true });
+  return text + decoder.decode();
+}
