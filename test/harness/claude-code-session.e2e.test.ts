@@ -25,6 +25,7 @@ test("a session is resumed by its id, from another folder too, and keeps the id"
     input: { userMessage: "The second message." },
     session: { id: first.sessionId ?? "", state: "local" },
     attempt: 2,
+    cwd: bench.runDir,
   });
   expect(second.outcome?.type).toBe("finished");
   expect(second.sessionId).toBe(first.sessionId ?? "");

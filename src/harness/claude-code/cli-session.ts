@@ -14,8 +14,12 @@ import type {
   SpawnedProcess,
   SpawnOptions,
 } from "@anthropic-ai/claude-agent-sdk/core";
+import { messageOf } from "../../errors.ts";
 import type { PromptBlock } from "./prompt.ts";
 import { type CliProcess, spawnCli } from "./spawn-cli.ts";
+
+/** An idle Claude Code answers a question within milliseconds. */
+const CONTROL_BUDGET_MS = 10_000;
 
 export type StartFailure =
   /** Nothing was heard of it within the budget. */
@@ -23,8 +27,23 @@ export type StartFailure =
   /** It ended, or said that it cannot start. */
   | { readonly type: "refused"; readonly reason: string };
 
-export class CliSession {
+/** What a turn needs of a start. Called in this order; `end` at any time, and again. */
+export interface TurnSession {
   /** Of the user message: results name the prompt that they answer. */
+  readonly promptId: string;
+  /** Undefined when it is ready for the prompt. */
+  ready(budgetMs: number): Promise<StartFailure | undefined>;
+  mcpServers(): Promise<McpServerStatus[]>;
+  sendPrompt(): void;
+  /** The `init` that begins the turn. The budget begins anew with every sign of life: hooks of a checkout may be slow. */
+  init(budgetMs: number): Promise<SDKSystemMessage | StartFailure>;
+  /** What follows `init`. Undefined when it ended; throws when it ended badly. */
+  next(): Promise<SDKMessage | undefined>;
+  /** Ends the process, and resolves when it is gone. It may leave by itself for `quietMs`. */
+  end(quietMs: number): Promise<void>;
+}
+
+export class CliSession implements TurnSession {
   readonly promptId = randomUUID();
   readonly #query: Query;
   readonly #releasePrompt: () => void;
@@ -55,7 +74,6 @@ export class CliSession {
     });
   }
 
-  /** Undefined when it is ready for the prompt. */
   async ready(budgetMs: number): Promise<StartFailure | undefined> {
     try {
       const answer = await withTimeout(this.#query.initializationResult(), budgetMs);
@@ -66,14 +84,15 @@ export class CliSession {
   }
 
   async mcpServers(): Promise<McpServerStatus[]> {
-    return this.#query.mcpServerStatus();
+    const answer = await withTimeout(this.#query.mcpServerStatus(), CONTROL_BUDGET_MS);
+    if (answer === TIMEOUT) throw new Error("it does not answer what its MCP servers are");
+    return answer;
   }
 
   sendPrompt(): void {
     this.#releasePrompt();
   }
 
-  /** The `init` that begins the turn. The budget begins anew with every sign of life: hooks of a checkout may be slow. */
   async init(budgetMs: number): Promise<SDKSystemMessage | StartFailure> {
     try {
       for (;;) {
@@ -94,13 +113,11 @@ export class CliSession {
     }
   }
 
-  /** What follows `init`. Undefined when it ended. */
   async next(): Promise<SDKMessage | undefined> {
     const next = await this.#query.next();
     return next.done ? undefined : next.value;
   }
 
-  /** Ends the process, and resolves when it is gone. */
   async end(quietMs: number): Promise<void> {
     this.#closeInput();
     await this.#process?.end(quietMs);
@@ -109,7 +126,7 @@ export class CliSession {
 
   #refusal(error: unknown): StartFailure {
     const stderr = this.#process?.stderrTail().trim();
-    return { type: "refused", reason: stderr || (error instanceof Error ? error.message : "it ended") };
+    return { type: "refused", reason: stderr || (error === undefined ? "it ended" : messageOf(error)) };
   }
 }
 

@@ -4,6 +4,7 @@
  * with what they report, and the turn ends when the session is idle.
  */
 import type { SDKMessage, SDKResultMessage } from "@anthropic-ai/claude-agent-sdk/core";
+import { messageOf } from "../../errors.ts";
 import type { Chunk, Usage } from "../../frames/frame.ts";
 import type { StartedTurn } from "./start-turn.ts";
 import type { MessageTranslator } from "./translate-message.ts";
@@ -51,8 +52,7 @@ async function next(started: StartedTurn, usage: Usage): Promise<SDKMessage> {
   try {
     message = await started.session.next();
   } catch (error) {
-    const why = error instanceof Error ? error.message : String(error);
-    throw new TurnFailure("turn_failed", `Claude Code ended before the turn did: ${why}`, usage);
+    throw new TurnFailure("turn_failed", `Claude Code ended before the turn did: ${messageOf(error)}`, usage);
   }
   if (message) return message;
   throw new TurnFailure("turn_failed", "Claude Code ended before the turn did", usage);

@@ -12,7 +12,11 @@ import type { SpawnedProcess, SpawnOptions } from "@anthropic-ai/claude-agent-sd
 const TERM_GRACE_MS = 2000;
 const STDERR_TAIL_CHARS = 4096;
 /** `read` fails at end of file, that is when we died; the newline of `dismiss` lets the guard go. */
-const GUARD = 'read -r _ || { kill -TERM "$1"; PATH=/usr/bin:/bin sleep 2; kill -KILL "$1"; } 2>/dev/null';
+const GUARD = `read -r _ && exit
+PATH=/usr/bin:/bin
+kill -TERM "$1"
+for _ in 1 2 3 4 5 6 7 8 9 10; do sleep 0.2; kill -0 "$1" || exit; done
+kill -KILL "$1"`;
 
 export interface CliProcess {
   /** What the SDK talks to. */

@@ -10,12 +10,13 @@
  * Whatever is left out is told to the model, in the system prompt of the next start, and to the log.
  */
 import type { SDKSystemMessage } from "@anthropic-ai/claude-agent-sdk/core";
-import type { CliSession, StartFailure } from "./cli-session.ts";
+import { messageOf } from "../../errors.ts";
+import type { StartFailure, TurnSession } from "./cli-session.ts";
 import { checkMcpServers, pauseAfter } from "./mcp-preflight.ts";
 import { TurnFailure } from "./turn-failure.ts";
 import type { TurnRequest } from "./turn-request.ts";
 
-/** An idle Claude Code ends at once when its stdin closes; one that hangs does not. */
+/** An idle Claude Code ends when its stdin closes; one that hangs is not waited for. */
 const IDLE_EXIT_MS = 1000;
 /** How Claude Code words that a session cannot be resumed: absent, or open elsewhere. */
 const SESSION_REFUSED = /No conversation found|already in use|session is (already )?running|held by/i;
@@ -27,14 +28,14 @@ export interface StartChoice {
 }
 
 export interface StartDeps {
-  readonly open: (choice: StartChoice) => CliSession;
+  readonly open: (choice: StartChoice) => TurnSession;
   readonly sleep: (ms: number) => Promise<void>;
   readonly now: () => number;
   readonly log: (line: string) => void;
 }
 
 export interface StartedTurn {
-  readonly session: CliSession;
+  readonly session: TurnSession;
   readonly init: SDKSystemMessage;
 }
 
@@ -54,41 +55,41 @@ export async function startTurn(
   for (let mcpAttempt = 1; ; ) {
     refuseExpired(turn, deps.now());
     const session = deps.open(choice);
-    let keep = false;
+    const result = await tryStart(turn, session, deps);
+    if (result.type === "system") return { session, init: result };
+    // The process goes before the next one comes: it must not hold connections, or the session.
+    await session.end(result.type === "stalled" ? 0 : IDLE_EXIT_MS);
+    if (result.type !== "mcp_unavailable") {
+      choice = without(choice, result, settings.startBudgetMs, deps.log);
+      continue;
+    }
+    if (mcpAttempt >= settings.mcpPreflightAttempts) {
+      const tried = mcpAttempt === 1 ? "once" : `${mcpAttempt} times`;
+      throw new TurnFailure("mcp_unavailable", `MCP servers are not available, tried ${tried}: ${result.states}`);
+    }
+    const pauseMs = pauseAfter(mcpAttempt, settings.mcpPreflightBaseMs);
+    deps.log(`MCP servers are not available (${result.states}); attempt ${mcpAttempt}, the next in ${pauseMs} ms`);
+    await deps.sleep(pauseMs);
+    mcpAttempt += 1;
+  }
+}
+
+type StartResult = SDKSystemMessage | StartFailure | { readonly type: "mcp_unavailable"; readonly states: string };
+
+async function tryStart(turn: TurnRequest, session: TurnSession, deps: StartDeps): Promise<StartResult> {
+  const { startBudgetMs } = turn.settings;
+  const trouble = await session.ready(startBudgetMs);
+  if (trouble) return trouble;
+  if (turn.mcp) {
     try {
-      const trouble = await session.ready(settings.startBudgetMs);
-      if (trouble) {
-        choice = without(choice, trouble, settings.startBudgetMs, deps.log);
-        continue;
-      }
-      const mcp = turn.mcp
-        ? await checkMcpServers(() => session.mcpServers(), settings.startBudgetMs, deps.sleep)
-        : undefined;
-      if (mcp && !mcp.connected) {
-        if (mcpAttempt >= settings.mcpPreflightAttempts) {
-          const tried = mcpAttempt === 1 ? "once" : `${mcpAttempt} times`;
-          throw new TurnFailure("mcp_unavailable", `MCP servers are not available, tried ${tried}: ${mcp.states}`);
-        }
-        // The process goes first: it must not hold connections, or a session, through the pause.
-        await session.end(IDLE_EXIT_MS);
-        const pauseMs = pauseAfter(mcpAttempt, settings.mcpPreflightBaseMs);
-        deps.log(`MCP servers are not available (${mcp.states}); attempt ${mcpAttempt}, the next in ${pauseMs} ms`);
-        await deps.sleep(pauseMs);
-        mcpAttempt += 1;
-        continue;
-      }
-      session.sendPrompt();
-      const init = await session.init(settings.startBudgetMs);
-      if (isFailure(init)) {
-        choice = without(choice, init, settings.startBudgetMs, deps.log);
-        continue;
-      }
-      keep = true;
-      return { session, init };
-    } finally {
-      if (!keep) await session.end(IDLE_EXIT_MS);
+      const mcp = await checkMcpServers(() => session.mcpServers(), startBudgetMs, deps.sleep);
+      if (!mcp.connected) return { type: "mcp_unavailable", states: mcp.states };
+    } catch (error) {
+      return { type: "refused", reason: messageOf(error) };
     }
   }
+  session.sendPrompt();
+  return session.init(startBudgetMs);
 }
 
 /** What to leave out at the next start. Throws TurnFailure when there is nothing more to leave out. */
@@ -120,8 +121,4 @@ function refuseExpired(turn: TurnRequest, nowMs: number): void {
   if (expiresAtMs === undefined || expiresAtMs > nowMs) return;
   const at = new Date(expiresAtMs).toISOString();
   throw new TurnFailure("mcp_unavailable", `the credentials of the run's MCP endpoint expired at ${at}`);
-}
-
-function isFailure(value: SDKSystemMessage | StartFailure): value is StartFailure {
-  return value.type === "stalled" || value.type === "refused";
 }

@@ -37,6 +37,8 @@ export interface TurnChoices {
   readonly env?: Record<string, string>;
   readonly attempt?: number;
   readonly shim?: TurnDocument["shim"];
+  /** Without it: the bench's `repo`. */
+  readonly cwd?: string;
 }
 
 export interface RunningTurn {
@@ -82,7 +84,7 @@ export class HarnessBench implements AsyncDisposable {
       runId: "run-1",
       attempt: choices.attempt ?? 1,
       input: { threadId: "thread-1", userMessage: "Say hello.", ...choices.input },
-      paths: { appRoot: this.root, cwd: this.repo, configDir: this.configDir, runDir: this.runDir },
+      paths: { appRoot: this.root, cwd: choices.cwd ?? this.repo, configDir: this.configDir, runDir: this.runDir },
       settings: { claudeCodePath: null, model: null, startBudgetMs: 20_000, ...choices.settings },
       session: choices.session ?? { state: "fresh" },
       shim: choices.shim ?? null,
@@ -104,7 +106,7 @@ export class HarnessBench implements AsyncDisposable {
   start(choices: TurnChoices = {}): RunningTurn {
     const child = spawn(process.execPath, [join(import.meta.dir, "main.ts")], {
       env: this.environment(choices.env),
-      cwd: this.repo,
+      cwd: this.root,
       stdio: ["pipe", "pipe", "pipe"],
     });
     child.stdin.end(JSON.stringify(this.document(choices)));
