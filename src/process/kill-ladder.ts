@@ -12,6 +12,7 @@
 import type { Clock } from "../clock/port.ts";
 import { errnoOf } from "../errors.ts";
 import type { RunTree } from "./attribution.ts";
+import { visitInSlices } from "./in-slices.ts";
 import type { EndReport } from "./port.ts";
 import type { ProcEntry } from "./proc-table.ts";
 import { identityOf, readProcEntry } from "./proc-table.ts";
@@ -98,11 +99,11 @@ export async function sweep({ tree, clock, look, onInert }: Omit<Ladder, "grace"
     const entries = await look();
     if (entries) {
       const fresh = entries.filter((entry) => !killed.has(identityOf(entry)));
-      for (const entry of fresh) {
+      await visitInSlices(fresh, (entry) => {
         const result = signalExactly(entry, "SIGKILL");
         if (result !== "refused") killed.add(identityOf(entry));
         if (result === "sent" && entry.pgrp !== tree.pid) strays.add(identityOf(entry));
-      }
+      });
       if (fresh.length === 0) onInert();
       else pauseMs = FIRST_PAUSE_MS;
       left = entries.map((entry) => entry.pid);

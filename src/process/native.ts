@@ -2,7 +2,7 @@
  * What the daemon needs of the kernel and Bun has no call for. Linux only. The C library is opened at the first use
  * (0.2 ms), so that a start which needs none of this does not pay for it.
  */
-import { dlopen, read } from "bun:ffi";
+import { dlopen, ptr, read } from "bun:ffi";
 import { closeSync, constants, openSync } from "node:fs";
 import { messageOf } from "../errors.ts";
 
@@ -20,6 +20,9 @@ const SYMBOLS = {
   prctl: { args: ["i32", "u64", "u64", "u64", "u64"], returns: "i32" },
   waitpid: { args: ["i32", "ptr", "i32"], returns: "i32" },
   flock: { args: ["i32", "i32"], returns: "i32" },
+  getenv: { args: ["ptr"], returns: "ptr" },
+  strlen: { args: ["ptr"], returns: "u64" },
+  memset: { args: ["ptr", "i32", "u64"], returns: "ptr" },
   __errno_location: { args: [], returns: "ptr" },
 } as const;
 
@@ -103,4 +106,16 @@ export function lockFile(path: string): FileLock | "held" {
  */
 export function reap(pid: number): boolean {
   return libc().waitpid(pid, null, WNOHANG) === pid;
+}
+
+/**
+ * Overwrites values in this process's initial environment block, which `/proc/<pid>/environ` shows for as long as it
+ * lives, to root even of a non-dumpable process; deleting them from `process.env` changes nothing there.
+ */
+export function eraseFromEnvironment(names: readonly string[]): void {
+  const { getenv, strlen, memset } = libc();
+  for (const name of names) {
+    const value = getenv(ptr(Buffer.from(`${name}\0`)));
+    if (value !== null) memset(value, 0, strlen(value));
+  }
 }

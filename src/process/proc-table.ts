@@ -7,6 +7,7 @@
  */
 import { readdirSync, readFileSync } from "node:fs";
 import { errnoOf } from "../errors.ts";
+import { visitInSlices } from "./in-slices.ts";
 
 export interface ProcEntry {
   readonly pid: number;
@@ -26,8 +27,6 @@ export function identityOf(entry: Pick<ProcEntry, "pid" | "born">): string {
   return `${entry.pid}:${entry.born}`;
 }
 
-/** Entries read (3 µs each) before the event loop has its turn. */
-const SLICE = 32;
 /** A machine on which processes come and go all the time never holds still; what is missed, the next table has. */
 const MAX_ROUNDS = 6;
 
@@ -59,19 +58,17 @@ export function parseProcStat(pid: number, text: string): ProcEntry | undefined 
 
 export async function readProcTable(): Promise<ProcTable> {
   const table = new Map<number, ProcEntry>();
-  let steps = 0;
   for (let round = 0; round < MAX_ROUNDS; round++) {
     let gone = 0;
     const listed = listPids();
     for (const pid of table.keys()) if (!listed.has(pid) && table.delete(pid)) gone++;
-    for (const pid of listed) {
+    await visitInSlices(listed, (pid) => {
       const known = table.get(pid);
-      if (known && (known.ppid === 0 || table.has(known.ppid))) continue;
-      if (++steps % SLICE === 0) await nextTurn();
+      if (known && (known.ppid === 0 || table.has(known.ppid))) return;
       const entry = readProcEntry(pid);
       if (entry) table.set(pid, entry);
       else gone++;
-    }
+    });
     if (gone === 0 && isWhole(table)) break;
   }
   return table;
@@ -84,8 +81,4 @@ function isWhole(table: ProcTable): boolean {
 
 function listPids(): Set<number> {
   return new Set(readdirSync("/proc").map(Number).filter(Number.isInteger));
-}
-
-function nextTurn(): Promise<void> {
-  return new Promise((resolve) => setImmediate(resolve));
 }

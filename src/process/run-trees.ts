@@ -3,6 +3,7 @@ import type { Clock } from "../clock/port.ts";
 import { messageOf } from "../errors.ts";
 import type { Log } from "../log/port.ts";
 import { attribute, type Daemon, type Orphan, type RunTree } from "./attribution.ts";
+import { visitInSlices } from "./in-slices.ts";
 import { climbKillLadder, type Grace, sweep } from "./kill-ladder.ts";
 import { createMarkerReader, type MarkerReader } from "./markers.ts";
 import { reap } from "./native.ts";
@@ -32,7 +33,7 @@ export class RunTrees {
   /** Children whose exit status Bun has still to take. */
   readonly #bunsOwn = new Set<number>();
   /** Orphans whose environment names no run. */
-  #unmarked = new Set<string>();
+  readonly #unmarked = new Set<string>();
   #reading: Promise<unknown> = Promise.resolve();
   #waiting: Promise<ProcTable> | undefined;
   #inRound = false;
@@ -88,7 +89,7 @@ export class RunTrees {
   async #look(tree: RunTree): Promise<readonly ProcEntry[] | undefined> {
     try {
       const table = await this.freshTable();
-      this.#reapAdopted(table);
+      await this.#reapAdopted(table);
       const { owned, orphans } = attribute(table, this.#daemon, [...this.#trees]);
       const found = [...(owned.get(tree) ?? [])];
       if (tree.sweeping) found.push(...(await this.#adoptedBy(tree, orphans)));
@@ -129,16 +130,18 @@ export class RunTrees {
   }
 
   /** Frees the process ids of adopted children that have ended. */
-  #reapAdopted(table: ProcTable): void {
-    const present = new Set<string>();
-    for (const entry of table.values()) {
-      if (this.#unmarked.has(identityOf(entry))) present.add(identityOf(entry));
-      if (entry.alive || entry.ppid !== this.#daemon.pid) continue;
-      // Bun takes the exit status of what it started: the runs' children, and helpers in the daemon's own session.
-      if (entry.session === this.#daemon.session || this.#bunsOwn.has(entry.pid)) continue;
-      reap(entry.pid);
-    }
-    this.#unmarked = present;
+  async #reapAdopted(table: ProcTable): Promise<void> {
+    const entries = [...table.values()];
+    // Asked right before, not of all in advance: a run that starts meanwhile may get an id that has just been freed.
+    await visitInSlices(entries, (entry) => this.#mayBeReaped(entry) && reap(entry.pid));
+    const present = new Set(entries.map(identityOf));
+    for (const identity of this.#unmarked) if (!present.has(identity)) this.#unmarked.delete(identity);
+  }
+
+  #mayBeReaped(entry: ProcEntry): boolean {
+    if (entry.alive || entry.ppid !== this.#daemon.pid) return false;
+    // Bun takes the exit status of what it started: the runs' children, and helpers in the daemon's own session.
+    return entry.session !== this.#daemon.session && !this.#bunsOwn.has(entry.pid);
   }
 
   async #round(): Promise<void> {
@@ -146,7 +149,7 @@ export class RunTrees {
     this.#inRound = true;
     try {
       const table = await this.freshTable();
-      this.#reapAdopted(table);
+      await this.#reapAdopted(table);
       attribute(table, this.#daemon, [...this.#trees]);
       for (const [tree, onInert] of this.#unfinished) {
         const look = () => this.#look(tree);
