@@ -1,0 +1,11 @@
+#!/bin/sh
+# dist/dispatchd: one file for every subcommand. No .env and no bunfig.toml of a working directory is loaded by it.
+set -eu
+cd "$(dirname "$0")/.."
+mkdir -p dist
+# Published by rename: a daemon that runs from the old file keeps it.
+out="dist/.dispatchd.$$"
+trap 'rm -f "$out"' EXIT
+bun build --compile --minify --bytecode --no-compile-autoload-dotenv --no-compile-autoload-bunfig \
+  --outfile "$out" src/main.ts src/frames/large-line-worker.ts
+mv "$out" dist/dispatchd

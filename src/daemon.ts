@@ -1,0 +1,155 @@
+/**
+ * `serve`, put together: builds the parts, listens, then closes what an earlier daemon on the state folder left.
+ *
+ * Nothing heavy is loaded and nothing slow is done before it listens; what needs either waits for it. /health waits
+ * for nothing.
+ */
+import { randomBytes } from "node:crypto";
+import type { Clock } from "./clock/port.ts";
+import type { Config } from "./config.ts";
+import { Dispatcher } from "./dispatch/dispatcher.ts";
+import type { StateDir } from "./dispatch/state-dir.ts";
+import { addNonce, layOutStateDir } from "./dispatch/state-dir.ts";
+import { errnoOf, messageOf } from "./errors.ts";
+import { createLargeJson } from "./frames/large-lines.ts";
+import { createHarnessRegistry } from "./harness/registry.ts";
+import { isConnectionOpen } from "./http/connection-state.ts";
+import type { LateModules } from "./http/server.ts";
+import { startServer } from "./http/server.ts";
+import { watchReaders } from "./http/watch-readers.ts";
+import type { Log } from "./log/port.ts";
+import type { Redactor } from "./log/redact.ts";
+import { lockFile, makeNonDumpable } from "./process/native.ts";
+import { createProcesses } from "./process/run-processes.ts";
+import { createPointers } from "./session/pointer.ts";
+
+export interface DaemonOptions {
+  readonly config: Config;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly redactor: Redactor;
+  /** Starts this very binary. */
+  readonly selfArgv: readonly string[];
+}
+
+export interface Daemon {
+  readonly url: string;
+  /** Ends all runs and stops listening; resolves within about 18 s. */
+  stop(): Promise<void>;
+  /** Rejects when the daemon cannot go on: what an earlier one left could not be closed. */
+  readonly failed: Promise<never>;
+}
+
+/** Why there is no daemon, for the operator: a state folder in use, a port in use. */
+export class StartError extends Error {}
+
+/** From SIGTERM until all runs have ended: a kill ladder of 5 s, its sweep, and the last frames. */
+const STOP_RUNS_MS = 15_000;
+const LAST_BYTES_MS = 2000;
+
+export function startDaemon({ config, clock, log, redactor, selfArgv }: DaemonOptions): Daemon {
+  makeNonDumpable();
+  const state = openState(config.stateDir);
+  redactor.hide([config.token.reveal()]);
+  const nonce = randomBytes(16).toString("hex");
+  const earlierNonces = addNonce(state, nonce);
+  const largeJson = createLargeJson();
+  const processes = createProcesses({ clock, log, nonce, scannerArgv: [...selfArgv, "proc-scan"] });
+  const dispatcher = new Dispatcher({
+    config,
+    clock,
+    log,
+    redactor,
+    largeJson,
+    state,
+    nonce,
+    earlierNonces,
+    processes,
+    pointers: createPointers(state.threads),
+    harnesses: createHarnessRegistry(config, selfArgv),
+    ownerIsThere: ({ owner }) => owner?.connection === undefined || isConnectionOpen(owner.connection),
+  });
+  const { promise: late, resolve: loaded } = Promise.withResolvers<LateModules>();
+  const server = listen(() => startServer({ config, clock, log, redactor, largeJson, dispatcher, late }));
+  const url = `http://${addressOf(config.host)}:${server.port}`;
+  const { version, bootId, appRoot } = config;
+  log.info("listening", {
+    url,
+    port: server.port,
+    version,
+    bootId,
+    appRoot,
+    isolation: config.agentUser ? "user" : "none",
+  });
+
+  const begun = loadLate(config, clock, dispatcher).then(async (modules) => {
+    loaded(modules);
+    await dispatcher.begin(modules.metrics);
+    return modules;
+  });
+  const failed = begun.then(
+    () => new Promise<never>(() => {}),
+    (error: unknown) => {
+      throw new StartError(`the state folder cannot be used: ${messageOf(error)}`);
+    },
+  );
+  failed.catch(() => {}); // For the caller to look at.
+  const stopWatch = watchReaders({ dispatcher, clock, config, log, metrics: late.then(({ metrics }) => metrics) });
+
+  return {
+    url,
+    failed,
+    async stop() {
+      dispatcher.draining = true;
+      log.info("draining", { runs: dispatcher.registry.liveCount });
+      await dispatcher.stop(STOP_RUNS_MS);
+      // Waits for the answers that are still being read.
+      const limit = new AbortController();
+      await Promise.race([server.stop(false), clock.sleep(LAST_BYTES_MS, limit.signal)]);
+      limit.abort();
+      await server.stop(true);
+      stopWatch();
+      processes.stop();
+      largeJson.stop();
+      (await begun).metrics.stop();
+      log.info("stopped");
+    },
+  };
+}
+
+function openState(stateDir: string): StateDir {
+  let state: StateDir;
+  try {
+    state = layOutStateDir(stateDir);
+  } catch (error) {
+    throw new StartError(`the state folder ${stateDir} cannot be made: ${errnoOf(error) ?? messageOf(error)}`);
+  }
+  // Held until the process ends, however it ends.
+  if (lockFile(state.lock) === "held") throw new StartError(`another daemon uses the state folder ${stateDir}`);
+  return state;
+}
+
+function listen<T>(start: () => T): T {
+  try {
+    return start();
+  } catch (error) {
+    throw new StartError(`cannot listen: ${errnoOf(error) ?? messageOf(error)}`);
+  }
+}
+
+/** What costs too much to be loaded before the daemon listens: the schemas, the metrics. */
+async function loadLate(config: Config, clock: Clock, dispatcher: Dispatcher) {
+  const [input, prometheus] = await Promise.all([import("./dispatch/input.ts"), import("./metrics/prometheus.ts")]);
+  const metrics = prometheus.createPrometheusMetrics(clock, config.version, {
+    runs: () => dispatcher.registry.liveCount,
+    readers: () => dispatcher.registry.attempts().reduce((sum, attempt) => sum + attempt.readers.size, 0),
+    draining: () => dispatcher.draining,
+  });
+  return { input, metrics };
+}
+
+/** The address under which this host reaches itself. */
+function addressOf(host: string): string {
+  if (host === "::" || host === "0.0.0.0") return "127.0.0.1";
+  return host.includes(":") ? `[${host}]` : host;
+}

@@ -1,0 +1,128 @@
+/** How a harness ends: by its outcome, by its exit, by a stop; and how what it left behind is ended. */
+import type { Clock } from "../clock/port.ts";
+import type { Config } from "../config.ts";
+import type { Outcome } from "../frames/frame.ts";
+import type { EndReport, ExitStatus, RunProcess } from "../process/port.ts";
+import type { FrameForwarder } from "./forward-frames.ts";
+import type { Attempt } from "./run.ts";
+
+const STALL_CHECK_MS = 250;
+
+type Limits = Pick<Config, "harnessStallMs" | "runMaxMs" | "eofGraceMs" | "exitGraceMs" | "killGraceMs">;
+
+/** Forwards until the attempt has its outcome. */
+export async function watchHarness(
+  attempt: Attempt,
+  process: RunProcess,
+  forwarder: FrameForwarder,
+  limits: Limits,
+  clock: Clock,
+): Promise<void> {
+  // Goes on after this function, until stdout ends, so that a harness with something left to print can leave.
+  const forwarded = forwarder.run(process.stdout).catch((error: unknown) => {
+    attempt.stop({ code: "internal", message: "the daemon failed to read the harness's output" });
+    throw error;
+  });
+  const stopClocks = watchClocks(attempt, forwarder, limits, clock);
+  try {
+    const exit = await Promise.race([process.exited, attempt.concluded]);
+    if (exit) await readToEnd(attempt, process, forwarder, forwarded, limits, clock);
+    if (exit) attempt.conclude(outcomeOfExit(exit));
+  } finally {
+    stopClocks();
+    forwarded.catch(() => {}); // Reported above, where it decided the outcome.
+  }
+}
+
+/**
+ * After the exit stdout may stay open in a descendant's hands: it is read for `eofGraceMs`. Time in which what was read
+ * is still being worked on does not count.
+ */
+async function readToEnd(
+  attempt: Attempt,
+  process: RunProcess,
+  forwarder: FrameForwarder,
+  forwarded: Promise<void>,
+  limits: Limits,
+  clock: Clock,
+): Promise<void> {
+  let open = true;
+  const done = forwarded.finally(() => {
+    open = false;
+  });
+  let deadline = clock.monotonic() + limits.eofGraceMs;
+  while (open && attempt.live) {
+    if (forwarder.busy) deadline = clock.monotonic() + limits.eofGraceMs;
+    const leftMs = deadline - clock.monotonic();
+    if (leftMs <= 0) break;
+    const timer = new AbortController();
+    await Promise.race([done, attempt.concluded, clock.sleep(leftMs, timer.signal)]);
+    timer.abort();
+  }
+  if (open) process.closeOutput();
+  await Promise.race([done, attempt.concluded]);
+}
+
+/** The stall of a silent harness and the longest turn, where they are set. */
+function watchClocks(attempt: Attempt, forwarder: FrameForwarder, limits: Limits, clock: Clock): () => void {
+  const stops: (() => void)[] = [];
+  const { harnessStallMs, runMaxMs } = limits;
+  if (harnessStallMs > 0) {
+    stops.push(
+      clock.every(Math.min(STALL_CHECK_MS, harnessStallMs), () => {
+        if (clock.monotonic() - forwarder.activeAt < harnessStallMs) return;
+        attempt.stop({ code: "harness_stalled", message: `the harness printed nothing for ${harnessStallMs} ms` });
+      }),
+    );
+  }
+  if (runMaxMs > 0) {
+    stops.push(
+      clock.after(runMaxMs, () =>
+        attempt.stop({ code: "turn_failed", message: `the turn took longer than ${runMaxMs} ms` }),
+      ),
+    );
+  }
+  return () => {
+    for (const stop of stops) stop();
+  };
+}
+
+function outcomeOfExit(exit: ExitStatus): Outcome {
+  const crashed = (message: string): Outcome => ({ type: "failed", error: { code: "harness_crashed", message } });
+  switch (exit.type) {
+    case "exit":
+      return exit.code === 0 ? { type: "finished" } : crashed(`the harness exited with code ${exit.code}`);
+    case "signal":
+      return crashed(`the harness was ended by ${exit.signal}`);
+    case "unstarted":
+      return crashed(`the harness could not be started: ${exit.reason}`);
+  }
+}
+
+/**
+ * Ends what is left. A harness that gave its outcome may leave by itself within `exitGraceMs`; one that was stopped is
+ * ended at once. `onInert` is called, and awaited, when nothing of it can run code any more.
+ */
+export async function stopHarness(
+  attempt: Attempt,
+  process: RunProcess,
+  limits: Limits,
+  clock: Clock,
+  onInert: () => Promise<void>,
+): Promise<EndReport> {
+  if (!attempt.signal.aborted) {
+    const timer = new AbortController();
+    await Promise.race([
+      process.exited,
+      clock.sleep(limits.exitGraceMs, AbortSignal.any([attempt.signal, timer.signal])),
+    ]);
+    timer.abort();
+  }
+  const ended = process.end(limits.killGraceMs);
+  // The end is bounded, and says what is left: the thread is not held up for longer than that.
+  await Promise.race([process.inert, ended]);
+  await onInert();
+  const report = await ended;
+  process.closeOutput();
+  return report;
+}

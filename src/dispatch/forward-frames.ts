@@ -1,0 +1,183 @@
+/**
+ * From the harness's stdout to the run's log. Reads as fast as the disk takes it and no faster, decides the outcome
+ * when the harness gives one, and goes on reading after it so that the harness can leave.
+ */
+import type { Clock } from "../clock/port.ts";
+import type { HarnessErrorCode } from "../errors.ts";
+import { HARNESS_ERROR_CODES, MAX_ERROR_MESSAGE_BYTES } from "../errors.ts";
+import type { Outcome, Usage } from "../frames/frame.ts";
+import type { HarnessFrame, HarnessOutcome } from "../frames/harness-line.ts";
+import { parseHarnessLine } from "../frames/harness-line.ts";
+import type { LargeJson } from "../frames/large-lines.ts";
+import { LARGE_BYTES } from "../frames/large-lines.ts";
+import type { Lines } from "../frames/split-lines.ts";
+import { LineSplitter } from "../frames/split-lines.ts";
+import type { Log } from "../log/port.ts";
+import type { Redactor } from "../log/redact.ts";
+import type { Metrics } from "../metrics/port.ts";
+import type { LineQuota } from "./line-quota.ts";
+import type { Attempt } from "./run.ts";
+
+export interface ForwardOptions {
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly metrics: Metrics;
+  readonly redactor: Redactor;
+  readonly largeJson: LargeJson;
+  readonly maxFrameBytes: number;
+  readonly runMaxBytes: number;
+  /** Lines that are no frames share the run's quota of log lines. */
+  readonly quota: LineQuota;
+  readonly onSession: (sessionId: string) => void;
+}
+
+export class FrameForwarder {
+  /** When the harness last printed, or we last let it wait: for the stall and for the end of stdout. */
+  activeAt: number;
+  /** True while something that was read is still being worked on. */
+  busy = false;
+  #frames = 0;
+  #bytes = 0;
+  #sawByte = false;
+  #sawFrame = false;
+
+  constructor(
+    private readonly attempt: Attempt,
+    private readonly options: ForwardOptions,
+  ) {
+    this.activeAt = options.clock.monotonic();
+  }
+
+  get counts(): { frames: number; bytes: number } {
+    return { frames: this.#frames, bytes: this.#bytes };
+  }
+
+  /** Resolves at the end of `stdout`. */
+  async run(stdout: AsyncIterable<Uint8Array>): Promise<void> {
+    const { clock, maxFrameBytes } = this.options;
+    const splitter = new LineSplitter(maxFrameBytes, LARGE_BYTES);
+    for await (const piece of stdout) {
+      if (!this.#sawByte) this.#first("byte");
+      this.busy = true;
+      this.#bytes += piece.length;
+      if (this.attempt.live) for (const lines of splitter.push(piece)) await this.#take(lines);
+      await this.attempt.log.drained();
+      this.activeAt = clock.monotonic();
+      this.busy = false;
+    }
+    if (this.attempt.live) for (const lines of splitter.end()) await this.#take(lines);
+  }
+
+  async #take(lines: Lines): Promise<void> {
+    const { attempt, options } = this;
+    if (!attempt.live) return;
+    if (attempt.log.end + attempt.log.pendingBytes > options.runMaxBytes) {
+      const message = `the run printed more than ${options.runMaxBytes} bytes`;
+      attempt.stop({ code: "output_too_large", message });
+      return;
+    }
+    switch (lines.type) {
+      case "overflow": {
+        const message = `a line of the harness is longer than ${options.maxFrameBytes} bytes`;
+        attempt.stop({ code: "frame_too_large", message });
+        return;
+      }
+      case "large": {
+        const frame = await options.largeJson.parseLine(lines.bytes);
+        if (!frame) return this.#skip(lines.bytes.toString("utf8", 0, 200), lines.bytes.length);
+        this.#forwarded(1, lines.bytes.length);
+        if (frame.chunks.length > 0 || !frame.outcome) attempt.forwardBytes(frame.chunks, frame.body);
+        this.#note(frame);
+        return;
+      }
+      case "lines":
+        this.#takeShort(lines.lines, lines.ascii);
+    }
+  }
+
+  #takeShort(lines: readonly string[], ascii: boolean): void {
+    const frames: HarnessFrame[] = [];
+    let bytes = 0;
+    let last: HarnessFrame | undefined;
+    for (const line of lines) {
+      const frame = parseHarnessLine(line);
+      if (!frame) {
+        this.#skip(line, line.length);
+        continue;
+      }
+      bytes += line.length;
+      // An outcome has a frame of its own, written by the daemon.
+      if (frame.chunks.length > 0 || !frame.outcome) frames.push(frame);
+      if (frame.sessionId !== undefined) this.options.onSession(frame.sessionId);
+      if (frame.outcome) {
+        last = frame;
+        break;
+      }
+    }
+    if (frames.length > 0 || last) this.#forwarded(frames.length, bytes);
+    this.attempt.forward(frames, ascii);
+    if (last) this.#note({ outcome: last.outcome as HarnessOutcome });
+  }
+
+  #note(frame: Pick<HarnessFrame, "sessionId" | "outcome">): void {
+    if (frame.sessionId !== undefined) this.options.onSession(frame.sessionId);
+    if (frame.outcome) this.attempt.conclude(readOutcome(frame.outcome, this.options.redactor));
+  }
+
+  #forwarded(frames: number, bytes: number): void {
+    if (!this.#sawFrame) this.#first("frame");
+    this.#frames += frames;
+    this.options.metrics.frames(frames, bytes);
+    this.options.log.debug("dispatch frame", { seq: this.attempt.lastSeq + frames, frames, bytes });
+  }
+
+  #first(what: "byte" | "frame"): void {
+    const seconds = (this.options.clock.now() - this.attempt.startedAt) / 1000;
+    if (what === "byte") {
+      this.#sawByte = true;
+      this.options.metrics.firstByte(seconds);
+    } else {
+      this.#sawFrame = true;
+      this.options.metrics.firstFrame(seconds);
+    }
+  }
+
+  #skip(line: string, length: number): void {
+    if (line.trim() === "") return;
+    this.options.metrics.lineSkipped();
+    this.options.quota.log("harness printed a line that is no frame", line, length);
+  }
+}
+
+/** A harness's outcome, as far as it is believed. Exported for its test. */
+export function readOutcome(said: HarnessOutcome, redactor: Redactor): Outcome {
+  const usage = readUsage(said.usage);
+  const failed = (code: HarnessErrorCode, message: string): Outcome => ({
+    type: "failed",
+    error: { code, message: cutMessage(redactor.clean(message)) },
+    ...usage,
+  });
+  if (said.type === "finished") return { type: "finished", ...usage };
+  if (said.type === "failed") {
+    const { code, message } = (said.error ?? {}) as { code?: unknown; message?: unknown };
+    const known = HARNESS_ERROR_CODES.find((candidate) => candidate === code);
+    return failed(known ?? "turn_failed", typeof message === "string" ? message : "the harness gave no reason");
+  }
+  if (said.type === "interrupt") return failed("turn_failed", "the harness parked the turn, which this version cannot");
+  return failed("turn_failed", "the harness gave an outcome of an unknown type");
+}
+
+function readUsage(said: unknown): { usage?: Usage } {
+  if (typeof said !== "object" || said === null) return {};
+  const numbers = Object.entries(said).filter(([, value]) => typeof value === "number" && Number.isFinite(value));
+  return numbers.length > 0 ? { usage: Object.fromEntries(numbers) as Usage } : {};
+}
+
+function cutMessage(message: string): string {
+  const bytes = Buffer.from(message, "utf8");
+  if (bytes.length <= MAX_ERROR_MESSAGE_BYTES) return message;
+  let end = MAX_ERROR_MESSAGE_BYTES - 3;
+  // Not within a character: a continuation byte is 10xxxxxx.
+  while (end > 0 && ((bytes[end] ?? 0) & 0xc0) === 0x80) end--;
+  return `${bytes.toString("utf8", 0, end)}…`;
+}

@@ -1,0 +1,128 @@
+/**
+ * The body of a dispatch. Unknown keys are kept: a control plane may be newer than the daemon. Loaded behind
+ * `import()`, after the daemon listens (zod costs more than the rest of a cold start).
+ */
+import { z } from "zod";
+import { HttpError } from "../errors.ts";
+
+const MAX_RUN_ID_CHARS = 256;
+const MAX_THREAD_ID_CHARS = 1024;
+// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what it is for
+const CONTROL_CHARACTERS = /[\u0000-\u001f\u007f-\u009f]/;
+
+const text = z.string();
+const textPart = z.looseObject({ type: z.literal("text"), text });
+const filePart = z.looseObject({ type: z.literal("file"), mediaType: text, url: text, filename: text.optional() });
+const otherPart = z.looseObject({ type: text.refine((type) => type !== "text" && type !== "file") });
+const userMessage = z
+  .union([
+    text,
+    z.looseObject({ parts: z.array(z.union([textPart, filePart, otherPart])) }),
+    z.looseObject({ content: text }),
+  ])
+  .refine(hasText, "must contain text");
+
+/** Variables of a process: no `=` in a name and no NUL anywhere, or the start of the process would fail. */
+export const envSchema = z.record(
+  z.string().regex(/^[A-Za-z_][A-Za-z0-9_]*$/, "is no name of an environment variable"),
+  z.string().refine((value) => !value.includes("\0"), "must not contain NUL"),
+);
+
+const inputSchema = z.looseObject({
+  threadId: z
+    .string()
+    .min(1)
+    .max(MAX_THREAD_ID_CHARS)
+    .refine((id) => id.isWellFormed(), "must be well-formed Unicode"),
+  userMessage: userMessage.optional(),
+  workspace: z
+    .looseObject({
+      cwd: z.union([z.literal("/repo"), z.null()]).optional(),
+      repo: z.unknown().optional(),
+      branch: z.unknown().optional(),
+    })
+    .optional(),
+  mcp: z
+    .looseObject({
+      url: z.url({ protocol: /^https?$/ }),
+      headers: z.record(text, text).optional(),
+      expiresAt: z.unknown().optional(),
+    })
+    .nullish(),
+  models: z.unknown().optional(),
+  mode: text.nullish(),
+  toolApprovalLevel: text.nullish(),
+  agent: z
+    .looseObject({
+      id: text.nullish(),
+      instructions: text.nullish(),
+      disallowedTools: z.array(text).nullish(),
+    })
+    .nullish(),
+  harness: z.looseObject({ id: text.nullish(), sessionId: text.nullish() }).nullish(),
+  organizationId: text.nullish(),
+  resume: z.looseObject({ reason: text.nullish() }).nullish(),
+  env: envSchema.optional(),
+  tools: z.array(z.unknown()).optional(),
+  answers: z.array(z.unknown()).optional(),
+  suspension: z.unknown().optional(),
+});
+
+const runId = z
+  .string()
+  .min(1)
+  .max(MAX_RUN_ID_CHARS)
+  .refine((id) => !CONTROL_CHARACTERS.test(id), "must not contain control characters")
+  .refine((id) => id.isWellFormed(), "must be well-formed Unicode");
+
+export const dispatchSchema = z.looseObject({
+  runId,
+  after: z.int().min(0).optional(),
+  attempt: z.int().min(1).optional(),
+  input: inputSchema,
+});
+
+export type DispatchBody = z.infer<typeof dispatchSchema>;
+export type DispatchInput = DispatchBody["input"];
+
+export const configSchema = z.strictObject({
+  token: z
+    .string()
+    .regex(/^[\x21-\x7e]+$/, "must be printable ASCII without spaces")
+    .optional(),
+  env: envSchema.optional(),
+});
+export type ConfigUpdate = z.infer<typeof configSchema>;
+
+/** Checks a dispatch. Throws `missing_run_id` or `bad_input` with the path of the first field that is wrong. */
+export function parseDispatch(value: unknown): DispatchBody {
+  if (typeof value !== "object" || value === null || Array.isArray(value)) {
+    throw new HttpError("bad_input", "the body must be a JSON object");
+  }
+  const id = (value as { runId?: unknown }).runId;
+  if (id === undefined || id === null || id === "") throw new HttpError("missing_run_id");
+  const body = check(dispatchSchema, value);
+  const { input } = body;
+  if (input.userMessage === undefined && !input.answers?.length) {
+    throw new HttpError("bad_input", "input.userMessage is required");
+  }
+  // Tools that would silently be missing are worse than a refusal.
+  if (input.tools?.length) throw new HttpError("bad_input", "input.tools: this version of the daemon serves no tools");
+  return body;
+}
+
+/** `value` as `schema` reads it, or `bad_input` that names the field. */
+export function check<T>(schema: z.ZodType<T>, value: unknown): T {
+  const result = schema.safeParse(value);
+  if (result.success) return result.data;
+  const issue = result.error.issues[0];
+  const path = issue?.path.map(String).join(".") || "body";
+  throw new HttpError("bad_input", `${path}: ${issue?.message ?? "is not valid"}`);
+}
+
+function hasText(message: z.infer<typeof textPart> | unknown): boolean {
+  if (typeof message === "string") return message.trim() !== "";
+  const { parts, content } = message as { parts?: { type: string; text?: string }[]; content?: string };
+  if (content !== undefined) return content.trim() !== "";
+  return (parts ?? []).some((part) => part.type === "text" && (part.text ?? "").trim() !== "");
+}

@@ -1,0 +1,41 @@
+/** What a harness prints for people goes to the log: so many characters a line, so many lines a second. */
+import type { Clock } from "../clock/port.ts";
+import type { Log } from "../log/port.ts";
+
+const MAX_LINE_CHARS = 4096;
+const LINES_PER_SECOND = 50;
+const SECOND_MS = 1000;
+
+export class LineQuota {
+  #windowStart: number;
+  #lines = 0;
+  #dropped = 0;
+
+  constructor(
+    private readonly clock: Clock,
+    private readonly sink: Log,
+  ) {
+    this.#windowStart = clock.monotonic();
+  }
+
+  log(event: string, line: string, length = line.length): void {
+    const now = this.clock.monotonic();
+    if (now - this.#windowStart >= SECOND_MS) {
+      this.report();
+      this.#windowStart = now;
+      this.#lines = 0;
+    }
+    if (++this.#lines > LINES_PER_SECOND) {
+      this.#dropped++;
+      return;
+    }
+    const cut = length > MAX_LINE_CHARS || line.length > MAX_LINE_CHARS;
+    this.sink.info(event, { line: line.slice(0, MAX_LINE_CHARS), ...(cut ? { cutFrom: length } : {}) });
+  }
+
+  /** Says how many lines were dropped since the last report, if any. */
+  report(): void {
+    if (this.#dropped > 0) this.sink.warn("harness lines dropped", { lines: this.#dropped });
+    this.#dropped = 0;
+  }
+}

@@ -1,0 +1,138 @@
+/**
+ * What a turn gets before its harness starts: the session of its thread, its folders, its environment, and the
+ * document that goes to stdin.
+ */
+import { randomBytes } from "node:crypto";
+import { chown, mkdir, stat } from "node:fs/promises";
+import { join } from "node:path";
+import type { Config } from "../config.ts";
+import { mayReachHarness } from "../config.ts";
+import { fileNameOf } from "../disk.ts";
+import { DaemonError } from "../errors.ts";
+import type { Preparation } from "../frames/frame.ts";
+import type { Harness, TurnDocument } from "../harness/port.ts";
+import { findTranscript } from "../session/find-transcript.ts";
+import type { Pointers } from "../session/pointer.ts";
+import type { DispatchInput } from "./input.ts";
+import type { Attempt } from "./run.ts";
+import type { StateDir } from "./state-dir.ts";
+
+export interface FoundSession {
+  readonly id?: string;
+  readonly state: Preparation["session"];
+  readonly reason?: string;
+}
+
+/** The session that the thread has on this pod, if the harness can go on with it. */
+export async function findSession(input: DispatchInput, harness: Harness, pointers: Pointers): Promise<FoundSession> {
+  const { resume, sessionFiles } = harness.capabilities;
+  if (!resume) return { state: "fresh" };
+  const pointer = await pointers.read(input.threadId);
+  if (pointer && pointer.harness !== harness.id) {
+    return { state: "fresh", reason: "the thread's session belongs to another harness" };
+  }
+  const id = pointer?.sessionId ?? input.harness?.sessionId ?? undefined;
+  if (id === undefined) return { state: "fresh" };
+  if (sessionFiles && !/^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$/.test(id)) {
+    return { state: "fresh", reason: "input.harness.sessionId cannot be the id of a session" };
+  }
+  if (sessionFiles && !(await findTranscript(harness.configDir, sessionFiles, id))) {
+    return { state: "fresh", reason: "the transcript of the thread's session is not on this pod" };
+  }
+  return { id, state: "local" };
+}
+
+export interface Folders {
+  readonly cwd: string;
+  readonly runDir: string;
+}
+
+/** Makes the folders of a run. Those that the harness needs belong to its user. */
+export async function makeFolders(
+  input: DispatchInput,
+  config: Config,
+  state: StateDir,
+  harness: Harness,
+): Promise<Folders> {
+  const give = async (path: string): Promise<void> => {
+    await mkdir(path, { recursive: true, mode: 0o700 });
+    if (config.agentUser) await chown(path, config.agentUser.uid, config.agentUser.gid);
+  };
+  const runDir = join(state.agentRuns, randomBytes(16).toString("hex"));
+  await give(runDir);
+  await give(harness.configDir);
+  const repo = join(config.appRoot, "repo");
+  const hasRepo = await stat(repo).then(
+    (found) => found.isDirectory(),
+    () => false,
+  );
+  const asked = input.workspace?.cwd;
+  if (asked === "/repo" && !hasRepo) {
+    throw new DaemonError("turn_failed", "input.workspace.cwd is /repo, but there is no checkout on this pod");
+  }
+  if (asked !== null && hasRepo) return { cwd: repo, runDir };
+  const cwd = join(state.agentThreads, fileNameOf(input.threadId));
+  await give(cwd);
+  return { cwd, runDir };
+}
+
+export interface RunEnvSources {
+  readonly config: Config;
+  /** What `POST /config` gave. */
+  readonly configured: Readonly<Record<string, string>>;
+  readonly input: DispatchInput;
+  readonly attempt: Attempt;
+  readonly traceparent: string | undefined;
+}
+
+/** The harness's whole environment, later sources over earlier ones, without what must never reach it. */
+export function buildEnv({ config, configured, input, attempt, traceparent }: RunEnvSources): Record<string, string> {
+  const ours = {
+    DISPATCHD_RUN_ID: attempt.run.id,
+    DISPATCHD_ATTEMPT: String(attempt.number),
+    ...(traceparent ? { TRACEPARENT: traceparent } : {}),
+  };
+  const env: Record<string, string> = { ...config.runEnv, ...configured, ...input.env, ...ours };
+  for (const name of Object.keys(env)) if (!mayReachHarness(name)) delete env[name];
+  return env;
+}
+
+/** The values of a run that must not show in logs and messages. */
+export function secretsOf(input: DispatchInput, configured: Readonly<Record<string, string>>): string[] {
+  const callback = (input as { callback?: { headers?: unknown } }).callback;
+  const values = [
+    ...Object.values(configured),
+    ...Object.values(input.env ?? {}),
+    ...Object.values(input.mcp?.headers ?? {}),
+    ...Object.values((callback?.headers ?? {}) as Record<string, unknown>),
+  ];
+  const texts = values.filter((value): value is string => typeof value === "string" && !isPlace(value));
+  // A header's secret is told as often without its scheme.
+  return texts.flatMap((text) => (/^bearer /i.test(text) ? [text, text.slice("bearer ".length)] : [text]));
+}
+
+/** A path or an address without credentials is no secret, and hiding it would hide the reason of a failure. */
+function isPlace(value: string): boolean {
+  return value.startsWith("/") || /^https?:\/\/[^@?#]*$/.test(value);
+}
+
+export function buildDocument(
+  attempt: Attempt,
+  input: DispatchInput,
+  harness: Harness,
+  folders: Folders,
+  session: FoundSession,
+  appRoot: string,
+): TurnDocument {
+  const { callback: _callback, suspension: _suspension, answers: _answers, env: _env, ...shown } = input;
+  return {
+    runId: attempt.run.id,
+    attempt: attempt.number,
+    input: shown,
+    paths: { appRoot, cwd: folders.cwd, configDir: harness.configDir, runDir: folders.runDir },
+    settings: harness.settings,
+    session,
+    shim: null,
+    answers: [],
+  };
+}

@@ -1,0 +1,234 @@
+/**
+ * The story of one attempt: wait for the thread's earlier run; find the session; start the harness; forward its frames;
+ * send the outcome; stop what the harness left behind; save the session; send the last frame; close.
+ *
+ * The claim and the headers come before this, in the route. Nothing here throws: whatever goes wrong is the outcome.
+ */
+import { rm } from "node:fs/promises";
+import type { Clock } from "../clock/port.ts";
+import type { Config } from "../config.ts";
+import { DaemonError, errnoOf, messageOf } from "../errors.ts";
+import type { Outcome } from "../frames/frame.ts";
+import type { LargeJson } from "../frames/large-lines.ts";
+import type { Harness } from "../harness/port.ts";
+import type { HarnessRegistry } from "../harness/registry.ts";
+import type { Log } from "../log/port.ts";
+import type { Redactor } from "../log/redact.ts";
+import type { Metrics } from "../metrics/port.ts";
+import type { Processes, RunProcess } from "../process/port.ts";
+import type { Pointers } from "../session/pointer.ts";
+import { stopHarness, watchHarness } from "./end-harness.ts";
+import { FrameForwarder } from "./forward-frames.ts";
+import { LineQuota } from "./line-quota.ts";
+import { logStderr } from "./log-stderr.ts";
+import type { Folders, FoundSession } from "./prepare-turn.ts";
+import { buildDocument, buildEnv, findSession, makeFolders, secretsOf } from "./prepare-turn.ts";
+import type { Attempt, AttemptOrder } from "./run.ts";
+import { runNameOf } from "./run-record.ts";
+import type { StateDir } from "./state-dir.ts";
+
+export interface DispatchParts {
+  readonly config: Config;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly metrics: Metrics;
+  readonly redactor: Redactor;
+  readonly largeJson: LargeJson;
+  readonly state: StateDir;
+  readonly pointers: Pointers;
+  readonly harnesses: HarnessRegistry;
+  readonly processes: Processes;
+  /** What `POST /config` gave; read when a run starts. */
+  readonly configuredEnv: () => Readonly<Record<string, string>>;
+}
+
+interface Turn {
+  readonly harness: Harness;
+  readonly folders: Folders;
+  readonly session: FoundSession;
+  readonly process: RunProcess;
+  readonly forwarder: FrameForwarder;
+}
+
+const SUMMARY_EVERY_MS = 15_000;
+
+/** Resolves when the attempt has ended. Never rejects. */
+export async function runDispatch(
+  attempt: Attempt,
+  order: AttemptOrder,
+  predecessor: Attempt | undefined,
+  recorded: Promise<void>,
+  parts: DispatchParts,
+): Promise<void> {
+  const { clock, metrics } = parts;
+  const log = parts.log.child({ run: attempt.run.id, attempt: attempt.number, thread: attempt.run.threadId });
+  const startedAt = clock.monotonic();
+  const unhide = parts.redactor.hide(secretsOf(order.input, parts.configuredEnv()));
+  let turn: Turn | undefined;
+  try {
+    await waitForPredecessor(attempt, predecessor, parts, log);
+    await store("the run could not be recorded", recorded);
+    turn = await startTurn(attempt, order, parts, log);
+    if (turn) await followTurn(attempt, turn, parts);
+  } catch (error) {
+    attempt.conclude(outcomeOf(error));
+    log.error("dispatch failed", { reason: messageOf(error), stack: (error as Error)?.stack });
+  }
+  const outcome = attempt.outcome ?? outcomeOf(new DaemonError("internal", "the run ended without an outcome"));
+  attempt.conclude(outcome);
+  metrics.runConcluded(outcome.type === "failed" ? outcome.error.code : outcome.type);
+  log.info("dispatch outcome", { outcome: outcome.type, ...(outcome.type === "failed" ? outcome.error : {}) });
+
+  if (turn) await settleTurn(attempt, turn, parts, log);
+  else if (predecessor) await predecessor.released;
+  attempt.release();
+  await attempt.end({ saved: false, reason: "no org volume" });
+  unhide();
+  const elapsedMs = Math.round(clock.monotonic() - startedAt);
+  metrics.runEnded(elapsedMs / 1000);
+  log.info("dispatch done", { outcome: outcome.type, seq: attempt.lastSeq, ...turn?.forwarder.counts, elapsedMs });
+}
+
+/** Waits until the thread's earlier run can do nothing more; bounded, because it may hang in the kernel. */
+async function waitForPredecessor(
+  attempt: Attempt,
+  predecessor: Attempt | undefined,
+  { clock, config, metrics }: DispatchParts,
+  log: Log,
+): Promise<void> {
+  if (!predecessor) return;
+  const startedAt = clock.monotonic();
+  const timeout = new AbortController();
+  const timedOut = await Promise.race([
+    predecessor.released.then(() => false),
+    clock.sleep(config.takeoverTimeoutMs, AbortSignal.any([attempt.signal, timeout.signal])).then(() => true),
+  ]);
+  timeout.abort();
+  if (!attempt.live) return;
+  metrics.takeover(timedOut);
+  const fields = { from: predecessor.run.id, waitedMs: Math.round(clock.monotonic() - startedAt) };
+  if (timedOut) log.warn("takeover goes on without the earlier run's end", fields);
+  else log.info("takeover", fields);
+}
+
+/** Everything from the session to the running harness. Undefined when the attempt was stopped on the way. */
+async function startTurn(
+  attempt: Attempt,
+  order: AttemptOrder,
+  parts: DispatchParts,
+  log: Log,
+): Promise<Turn | undefined> {
+  if (!attempt.live) return undefined;
+  const { config, clock, pointers } = parts;
+  const { input } = order;
+  const harness = parts.harnesses.find(input.harness?.id ?? undefined);
+  if (!harness) throw new DaemonError("unknown_harness", "input.harness.id names no harness of this pod");
+  const session = await findSession(input, harness, pointers);
+  attempt.sessionId = session.id;
+  attempt.prepared({
+    home: "none",
+    skills: "none",
+    waitedMs: Math.round(clock.now() - attempt.startedAt),
+    session: session.state,
+    ...(session.reason ? { reason: session.reason } : {}),
+  });
+  const made = makeFolders(input, config, parts.state, harness);
+  const folders = await store("the folders of the run could not be made", made);
+  if (!attempt.live) {
+    await removeFolder(folders.runDir, log);
+    return undefined;
+  }
+  const document = buildDocument(attempt, input, harness, folders, session, config.appRoot);
+  const process = parts.processes.spawn({
+    argv: harness.argv,
+    cwd: folders.cwd,
+    env: buildEnv({ config, configured: parts.configuredEnv(), input, attempt, traceparent: order.traceparent }),
+    stdin: JSON.stringify(document),
+    runName: runNameOf(attempt),
+    ...(config.agentUser ? { user: config.agentUser } : {}),
+  });
+  attempt.state = "running";
+  log.info("harness started", { harness: harness.id, pid: process.pid, session: session.state });
+  const quota = new LineQuota(clock, log);
+  const forwarder = new FrameForwarder(attempt, {
+    clock,
+    log,
+    metrics: parts.metrics,
+    redactor: parts.redactor,
+    largeJson: parts.largeJson,
+    maxFrameBytes: config.maxFrameBytes,
+    runMaxBytes: config.runMaxBytes,
+    quota,
+    onSession: (sessionId) => {
+      if (attempt.sessionId === sessionId) return;
+      attempt.sessionId = sessionId;
+      // At once, and again at the end: a daemon that is killed in mid-turn must not forget the conversation.
+      void savePointer(attempt, harness, pointers, log);
+    },
+  });
+  void logStderr(process.stderr, quota);
+  return { harness, folders, session, process, forwarder };
+}
+
+/** Forwards frames until there is an outcome, whoever gives it. */
+async function followTurn(attempt: Attempt, turn: Turn, parts: DispatchParts): Promise<void> {
+  const { clock, config, log } = parts;
+  const stopSummary = clock.every(SUMMARY_EVERY_MS, () =>
+    log.info("dispatch progress", { run: attempt.run.id, seq: attempt.lastSeq, ...turn.forwarder.counts }),
+  );
+  try {
+    await watchHarness(attempt, turn.process, turn.forwarder, config, clock);
+  } finally {
+    stopSummary();
+  }
+}
+
+/** After the outcome: the tree is ended, and then the session's pointer is written. */
+async function settleTurn(attempt: Attempt, turn: Turn, parts: DispatchParts, log: Log): Promise<void> {
+  const report = await stopHarness(attempt, turn.process, parts.config, parts.clock, async () => {
+    await savePointer(attempt, turn.harness, parts.pointers, log);
+    attempt.release();
+  });
+  if (report.strays > 0) parts.metrics.strayKilled(report.strays);
+  if (report.left.length > 0) {
+    parts.metrics.processLeft(report.left.length);
+    log.warn("processes did not end", { pids: report.left });
+  }
+  await removeFolder(turn.folders.runDir, log);
+}
+
+async function savePointer(attempt: Attempt, harness: Harness, pointers: Pointers, log: Log): Promise<void> {
+  const { sessionId } = attempt;
+  if (sessionId === undefined || !harness.capabilities.resume) return;
+  try {
+    await pointers.write({ threadId: attempt.run.threadId, sessionId, harness: harness.id });
+  } catch (error) {
+    log.error("session pointer not written", { reason: messageOf(error) });
+  }
+}
+
+async function removeFolder(path: string, log: Log): Promise<void> {
+  try {
+    await rm(path, { recursive: true, force: true });
+  } catch (error) {
+    log.warn("run folder not removed", { reason: messageOf(error) });
+  }
+}
+
+/** A failure of the pod's own disk has a code of its own. */
+async function store<T>(what: string, work: Promise<T>): Promise<T> {
+  try {
+    return await work;
+  } catch (error) {
+    if (error instanceof DaemonError) throw error;
+    throw new DaemonError("storage_failed", `${what}: ${errnoOf(error) ?? "error"}`, { cause: error });
+  }
+}
+
+function outcomeOf(error: unknown): Outcome {
+  if (error instanceof DaemonError) {
+    return { type: "failed", error: { code: error.code, message: error.message } };
+  }
+  // What it was is in the log: its text may name paths.
+  return { type: "failed", error: { code: "internal", message: "the daemon failed to carry out the run" } };
+}

@@ -1,0 +1,307 @@
+/**
+ * The frames of one attempt, on the pod's own disk. One writer, any number of readers, and every reader, live or late,
+ * reads the file: so all of them see the same lines in the same order, and memory stays flat whatever a run prints.
+ *
+ * - `end` is how far readers may read. It moves by whole lines, after they are written; nothing is fsynced.
+ * - What waits for the disk is bounded by the writer, who asks for `drained()` before it takes more from the harness.
+ * - A disk that fails: the file is cut back to the last whole line, and what was not stored, the outcome and the last
+ *   frame among it, is read from memory (`tail`), at the offsets that it would have had.
+ * - The log is its own index: every line begins with its seq, so a seq is found by halving the file.
+ */
+import type { FileHandle } from "node:fs/promises";
+import { open } from "node:fs/promises";
+
+const NEWLINE = 0x0a;
+/** Where the halving of a seek stops and the reading of lines begins. */
+const SEEK_WINDOW_BYTES = 64 << 10;
+const SEQ_PREFIX = /^\{"seq":(\d+)/;
+const SEQ_PREFIX_BYTES = 32;
+
+/** Bytes that may wait for the disk before the harness's stdout is not read any more. */
+export const MAX_PENDING_BYTES = 1 << 20;
+
+export class RunLog {
+  #queue: Buffer[] = [];
+  #pending = 0;
+  #writing = false;
+  #fileEnd: number;
+  #end: number;
+  #tail: Buffer[] = [];
+  #finished = false;
+  #waiters: (() => void)[] = [];
+  #drainers: (() => void)[] = [];
+  #failure: unknown;
+  #users = 0;
+  #handle: FileHandle | undefined;
+  #opening: Promise<FileHandle> | undefined;
+
+  private constructor(
+    private readonly path: string,
+    end: number,
+    private readonly onFailure: (error: unknown) => void,
+    /** What has to be there before the file: its folder. Rejected: the disk failed at the start. */
+    private readonly folder: Promise<unknown>,
+  ) {
+    this.#fileEnd = end;
+    this.#end = end;
+  }
+
+  /** A new log, at once; its file comes with the first write. `onFailure` is called once, when the disk refuses. */
+  static create(path: string, folder: Promise<unknown>, onFailure: (error: unknown) => void): RunLog {
+    return new RunLog(path, 0, onFailure, folder);
+  }
+
+  /** The log of an earlier daemon. A torn last line is cut off, and so is what does not begin like a frame. */
+  static async recover(path: string, onFailure: (error: unknown) => void): Promise<RunLog> {
+    const handle = await open(path, "r+");
+    const { size } = await handle.stat();
+    const log = new RunLog(path, size, onFailure, Promise.resolve());
+    log.#handle = handle;
+    let end = await log.#lastLineStart(size);
+    while (end > 0) {
+      const start = await log.#lastLineStart(end - 1);
+      if (!Number.isNaN(await log.#seqAt(start))) break;
+      end = start;
+    }
+    if (end < size) await handle.truncate(end);
+    log.#fileEnd = end;
+    log.#end = end;
+    return log;
+  }
+
+  /** Bytes on disk, for the budget of kept logs. */
+  get storedBytes(): number {
+    return this.#fileEnd;
+  }
+  /** Bytes that readers may read. */
+  get end(): number {
+    return this.#end;
+  }
+  /** True when nothing will be added. */
+  get finished(): boolean {
+    return this.#finished;
+  }
+  get failed(): boolean {
+    return this.#failure !== undefined;
+  }
+  get pendingBytes(): number {
+    return this.#pending;
+  }
+
+  /** Adds whole lines. Never waits and never throws; see `drained`. The buffer must not be changed afterwards. */
+  append(lines: Buffer): void {
+    this.#queue.push(lines);
+    this.#pending += lines.length;
+    if (!this.#writing) void this.#write();
+  }
+
+  /** Resolves when less than `MAX_PENDING_BYTES` wait for the disk; at once, mostly. */
+  async drained(): Promise<void> {
+    while (this.#pending >= MAX_PENDING_BYTES) await new Promise<void>((resolve) => this.#drainers.push(resolve));
+  }
+
+  /** Resolves when all that has been added up to now is readable. */
+  async flushed(): Promise<void> {
+    const added = this.#end + this.#pending;
+    while (this.#end < added) await new Promise<void>((resolve) => this.onChange(resolve));
+  }
+
+  /** Nothing will be added. Readers that have read all see the end. */
+  async finish(): Promise<void> {
+    await this.flushed();
+    this.#finished = true;
+    this.#wake();
+    await this.#closeIfUnused();
+  }
+
+  /** Calls `wake` once, when `end` moves or the log is finished. The returned function forgets it. */
+  onChange(wake: () => void): () => void {
+    this.#waiters.push(wake);
+    return () => {
+      const at = this.#waiters.indexOf(wake);
+      if (at >= 0) this.#waiters.splice(at, 1);
+    };
+  }
+
+  /** Closes the file at once, for a log that is dropped. Readers that are left see an error. */
+  async close(): Promise<void> {
+    this.#finished = true;
+    const handle = this.#handle;
+    this.#handle = undefined;
+    await handle?.close();
+  }
+
+  /** Keeps the file open while somebody reads; to be paired with `release`. */
+  retain(): void {
+    this.#users++;
+  }
+  async release(): Promise<void> {
+    this.#users--;
+    await this.#closeIfUnused();
+  }
+
+  /** Up to `maxBytes` from `offset`, which is below `end`. Empty only at the end. */
+  async read(offset: number, maxBytes: number): Promise<Buffer> {
+    if (offset >= this.#fileEnd) return this.#readTail(offset, maxBytes);
+    const buffer = Buffer.allocUnsafe(Math.min(maxBytes, this.#fileEnd - offset));
+    const handle = this.#handle ?? (await this.#reopen());
+    const { bytesRead } = await handle.read(buffer, 0, buffer.length, offset);
+    return buffer.subarray(0, bytesRead);
+  }
+
+  /** The offset of the first line whose seq is above `seq`; `end` when there is none. */
+  async offsetAfter(seq: number): Promise<number> {
+    const stop = this.#end;
+    let low = 0;
+    let high = stop;
+    while (high - low > SEEK_WINDOW_BYTES) {
+      const middle = low + Math.floor((high - low) / 2);
+      const start = await this.#nextLineStart(middle, high);
+      if (start === undefined) high = middle;
+      else if ((await this.#seqAt(start)) <= seq) low = start;
+      else high = middle;
+    }
+    // Seqs of a log are consecutive, so what is left is counting lines.
+    return stop === 0 ? 0 : this.#skipLines(low, seq + 1 - (await this.#seqAt(low)), stop);
+  }
+
+  /** The last whole line, without its newline; undefined in an empty log. */
+  async lastLine(): Promise<Buffer | undefined> {
+    if (this.#end === 0) return undefined;
+    const start = await this.#lastLineStart(this.#end - 1);
+    return this.#readAll(start, this.#end - 1);
+  }
+
+  /** For a reader of a finished log. Two that come together share the file. */
+  async #reopen(): Promise<FileHandle> {
+    this.#opening ??= open(this.path, "r").then((handle) => {
+      this.#handle = handle;
+      this.#opening = undefined;
+      return handle;
+    });
+    return this.#opening;
+  }
+
+  async #readAll(start: number, end: number): Promise<Buffer> {
+    const parts: Buffer[] = [];
+    for (let at = start; at < end; ) {
+      const part = await this.read(at, end - at);
+      if (part.length === 0) break;
+      parts.push(part);
+      at += part.length;
+    }
+    return Buffer.concat(parts);
+  }
+
+  async #seqAt(offset: number): Promise<number> {
+    const head = await this.read(offset, SEQ_PREFIX_BYTES);
+    return Number(SEQ_PREFIX.exec(head.toString("latin1"))?.[1] ?? Number.NaN);
+  }
+
+  /** The start of the line after the one that holds `offset`, if it is below `limit`. */
+  async #nextLineStart(offset: number, limit: number): Promise<number | undefined> {
+    for (let at = offset; at < limit; ) {
+      const part = await this.read(at, SEEK_WINDOW_BYTES);
+      if (part.length === 0) return undefined;
+      const newline = part.indexOf(NEWLINE);
+      if (newline >= 0) return at + newline + 1 < limit ? at + newline + 1 : undefined;
+      at += part.length;
+    }
+    return undefined;
+  }
+
+  async #skipLines(start: number, count: number, limit: number): Promise<number> {
+    let left = count;
+    let at = start;
+    while (left > 0 && at < limit) {
+      const part = await this.read(at, Math.min(SEEK_WINDOW_BYTES, limit - at));
+      let next = 0;
+      while (left > 0) {
+        const newline = part.indexOf(NEWLINE, next);
+        if (newline < 0) break;
+        next = newline + 1;
+        left--;
+      }
+      at += left > 0 ? part.length : next;
+    }
+    return at;
+  }
+
+  /** Just past the last newline that ends at or before `before`; 0 when there is none. */
+  async #lastLineStart(before: number): Promise<number> {
+    let end = before;
+    while (end > 0) {
+      const start = Math.max(0, end - SEEK_WINDOW_BYTES);
+      const part = await this.#readAll(start, end);
+      const newline = part.lastIndexOf(NEWLINE);
+      if (newline >= 0) return start + newline + 1;
+      end = start;
+    }
+    return 0;
+  }
+
+  async #write(): Promise<void> {
+    this.#writing = true;
+    while (this.#queue.length > 0) {
+      const batch = this.#queue.length === 1 ? (this.#queue[0] as Buffer) : Buffer.concat(this.#queue);
+      this.#queue = [];
+      const failedBefore = this.#failure !== undefined;
+      if (!failedBefore) await this.#store(batch);
+      if (this.#failure !== undefined) this.#tail.push(batch);
+      this.#end += batch.length;
+      this.#pending -= batch.length;
+      this.#wake();
+      if (!failedBefore && this.#failure !== undefined) this.onFailure(this.#failure);
+    }
+    this.#writing = false;
+  }
+
+  async #store(batch: Buffer): Promise<void> {
+    try {
+      await this.#writeWhole(batch);
+      this.#fileEnd += batch.length;
+    } catch (error) {
+      this.#failure = error;
+      // The batch began at a line's start, so cutting it off leaves whole lines. Where even that fails, a restart
+      // cuts the torn line.
+      await this.#handle?.truncate(this.#fileEnd).catch(() => {});
+    }
+  }
+
+  /** A write may be short without an error on a full disk: the next one tells. */
+  async #writeWhole(batch: Buffer): Promise<void> {
+    await this.folder;
+    this.#handle ??= await open(this.path, "wx+", 0o600);
+    for (let done = 0; done < batch.length; ) {
+      const { bytesWritten } = await this.#handle.write(batch, done, batch.length - done, this.#fileEnd + done);
+      if (bytesWritten === 0) throw new Error("the disk takes no byte");
+      done += bytesWritten;
+    }
+  }
+
+  #readTail(offset: number, maxBytes: number): Buffer {
+    let at = this.#fileEnd;
+    for (const part of this.#tail) {
+      if (offset < at + part.length) return part.subarray(offset - at, offset - at + maxBytes);
+      at += part.length;
+    }
+    return Buffer.alloc(0);
+  }
+
+  #wake(): void {
+    const waiters = this.#waiters;
+    this.#waiters = [];
+    for (const wake of waiters) wake();
+    if (this.#pending >= MAX_PENDING_BYTES) return;
+    const drainers = this.#drainers;
+    this.#drainers = [];
+    for (const wake of drainers) wake();
+  }
+
+  async #closeIfUnused(): Promise<void> {
+    if (!this.#finished || this.#users > 0 || !this.#handle) return;
+    const handle = this.#handle;
+    this.#handle = undefined;
+    await handle.close();
+  }
+}

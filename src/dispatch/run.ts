@@ -1,0 +1,228 @@
+/**
+ * A run and its attempts. An attempt goes `preparing → running → settling → ended` and never back:
+ *
+ * - It has one outcome. Whoever gives it first decides (`conclude`); what the harness prints afterwards is ignored.
+ * - `stop(reason)` is how anything ends it: cancel, takeover, shutdown, detach, stall. Before the outcome the reason
+ *   becomes the outcome; after it, it only shortens the settling. One signal carries it to whatever waits.
+ * - `released` resolves when its process tree can run no more code and its session's pointer is written: then the
+ *   thread may have its next writer.
+ * - It belongs to itself: readers come and go, and only the loss of all of them for `detachGraceMs` stops it.
+ */
+import type { Clock } from "../clock/port.ts";
+import { endOfMessage } from "../frames/end-of-message.ts";
+import type { Chunk, Frame, GoneReason, Outcome, Preparation, RunError, Settled } from "../frames/frame.ts";
+import type { HarnessFrame } from "../frames/harness-line.ts";
+import { OpenParts } from "../frames/open-parts.ts";
+import type { DispatchInput } from "./input.ts";
+import type { Reader } from "./reader.ts";
+import type { RunLog } from "./run-log.ts";
+
+export type AttemptState = "preparing" | "running" | "settling" | "ended";
+
+/** Why an attempt is ended from outside. */
+export interface StopReason {
+  readonly code: RunError["code"];
+  readonly message: string;
+  readonly reason?: GoneReason;
+}
+
+/** What `GET /runs/:id` answers, and what stays when the log is dropped. */
+export interface RunSummary {
+  readonly runId: string;
+  readonly attempt: number;
+  readonly threadId: string;
+  readonly state: AttemptState;
+  readonly startedAt: string;
+  readonly endedAt?: string;
+  readonly detachedAt?: string;
+  readonly lastSeq: number;
+  readonly readers: number;
+  readonly outcome?: Outcome;
+  readonly error?: RunError;
+  readonly settled?: Settled;
+}
+
+export interface AttemptHooks {
+  /** Called in the step in which the outcome is decided. */
+  readonly onOutcome: (attempt: Attempt) => void;
+  readonly onReaders: (attempt: Attempt) => void;
+}
+
+export class Attempt {
+  state: AttemptState = "preparing";
+  outcome: Outcome | undefined;
+  settled: Settled | undefined;
+  sessionId: string | undefined;
+  detachedAt: number | undefined;
+  endedAt: number | undefined;
+  lastSeq = 0;
+  owner: Reader | undefined;
+  /** How far whole frames were handed to the last owner, for a dispatch that takes up where it was lost. */
+  ownerOffset = 0;
+  readonly readers = new Set<Reader>();
+  readonly parts = new OpenParts();
+  readonly startedAt: number;
+  /** Resolves with the outcome's decision. */
+  readonly concluded: Promise<void>;
+  readonly released: Promise<void>;
+  readonly ended: Promise<void>;
+  readonly #conclude: () => void;
+  readonly #release: () => void;
+  readonly #end: () => void;
+  readonly #stop = new AbortController();
+
+  constructor(
+    readonly run: Run,
+    readonly number: number,
+    readonly log: RunLog,
+    private readonly clock: Clock,
+    private readonly hooks: AttemptHooks,
+    startedAt = clock.now(),
+  ) {
+    this.startedAt = startedAt;
+    ({ promise: this.concluded, resolve: this.#conclude } = Promise.withResolvers<void>());
+    ({ promise: this.released, resolve: this.#release } = Promise.withResolvers<void>());
+    ({ promise: this.ended, resolve: this.#end } = Promise.withResolvers<void>());
+  }
+
+  /** Aborts at the first `stop`, with its StopReason. */
+  get signal(): AbortSignal {
+    return this.#stop.signal;
+  }
+  get live(): boolean {
+    return this.outcome === undefined;
+  }
+
+  stop(reason: StopReason): void {
+    this.conclude({ type: "failed", error: reason });
+    if (!this.#stop.signal.aborted) this.#stop.abort(reason);
+  }
+
+  /** Decides the outcome and sends it. False when it was decided already. */
+  conclude(outcome: Outcome): boolean {
+    if (this.outcome !== undefined) return false;
+    this.outcome = outcome;
+    this.state = "settling";
+    this.emit({ chunks: endOfMessage(this.parts, outcome), outcome });
+    this.#conclude();
+    this.hooks.onOutcome(this);
+    return true;
+  }
+
+  prepared(preparation: Preparation): void {
+    if (this.live) this.emit({ preparation });
+  }
+
+  /** Frames of the harness, in order. Nothing after the outcome. */
+  forward(frames: readonly HarnessFrame[], ascii: boolean): void {
+    if (!this.live || frames.length === 0) return;
+    let text = "";
+    for (const frame of frames) {
+      for (const chunk of frame.chunks) this.parts.note(chunk);
+      text += `{"seq":${++this.lastSeq},${frame.body}\n`;
+    }
+    this.log.append(Buffer.from(text, ascii ? "latin1" : "utf8"));
+  }
+
+  /** As `forward`, for one frame whose text is bytes already. */
+  forwardBytes(chunks: readonly Chunk[], body: Uint8Array): void {
+    if (!this.live) return;
+    for (const chunk of chunks) this.parts.note(chunk);
+    this.log.append(Buffer.concat([Buffer.from(`{"seq":${++this.lastSeq},`), body, Buffer.from("\n")]));
+  }
+
+  release(): void {
+    this.#release();
+  }
+
+  /** The last frame. Resolves when it is readable and the log is closed for writing. */
+  async end(settled: Settled): Promise<void> {
+    const error = this.outcome?.type === "failed" ? this.outcome.error : undefined;
+    // Before the frame: who has read it and asks finds the run ended.
+    this.settled = settled;
+    this.state = "ended";
+    this.endedAt = this.clock.now();
+    this.emit({ settled, ...(error ? { error } : {}), done: true });
+    await this.log.finish();
+    this.#release();
+    this.#end();
+  }
+
+  /** Takes over what an earlier daemon's log says; nothing of it is sent again. */
+  restore(lastSeq: number, outcome: Outcome | undefined, settled: Settled | undefined, endedAt: number): void {
+    this.lastSeq = lastSeq;
+    if (outcome === undefined) return;
+    this.outcome = outcome;
+    this.state = "settling";
+    this.#conclude();
+    if (settled === undefined) return;
+    this.settled = settled;
+    this.state = "ended";
+    this.endedAt = endedAt;
+    this.#release();
+    this.#end();
+  }
+
+  addReader(reader: Reader): void {
+    this.readers.add(reader);
+    this.detachedAt = undefined;
+    this.hooks.onReaders(this);
+  }
+
+  removeReader(reader: Reader): void {
+    if (!this.readers.delete(reader)) return;
+    if (this.owner === reader) {
+      this.ownerOffset = reader.wholeOffset;
+      this.owner = undefined;
+    }
+    if (this.readers.size === 0) this.detachedAt = this.clock.now();
+    this.hooks.onReaders(this);
+  }
+
+  summary(): RunSummary {
+    const iso = (ms: number | undefined): string | undefined =>
+      ms === undefined ? undefined : new Date(ms).toISOString();
+    const endedAt = iso(this.endedAt);
+    const detachedAt = iso(this.state === "ended" ? undefined : this.detachedAt);
+    return {
+      runId: this.run.id,
+      attempt: this.number,
+      threadId: this.run.threadId,
+      state: this.state,
+      startedAt: new Date(this.startedAt).toISOString(),
+      ...(endedAt ? { endedAt } : {}),
+      ...(detachedAt ? { detachedAt } : {}),
+      lastSeq: this.lastSeq,
+      readers: this.readers.size,
+      ...(this.outcome ? { outcome: this.outcome } : {}),
+      ...(this.outcome?.type === "failed" ? { error: this.outcome.error } : {}),
+      ...(this.settled ? { settled: this.settled } : {}),
+    };
+  }
+
+  private emit(frame: Partial<Omit<Frame, "seq">>): void {
+    const { chunks = [], ...rest } = frame;
+    this.log.append(Buffer.from(`${JSON.stringify({ seq: ++this.lastSeq, chunks, ...rest })}\n`));
+  }
+}
+
+export class Run {
+  /** The newest attempt. Older ones live on only for the readers that they have. */
+  attempt: Attempt | undefined;
+  /** The folder of its logs, on the pod's disk. */
+  readonly folder: string;
+
+  constructor(
+    readonly id: string,
+    readonly threadId: string,
+    folder: string,
+  ) {
+    this.folder = folder;
+  }
+}
+
+/** What a new attempt is started with. */
+export interface AttemptOrder {
+  readonly input: DispatchInput;
+  readonly traceparent?: string;
+}

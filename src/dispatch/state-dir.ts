@@ -1,0 +1,76 @@
+/**
+ * The state folder. Two halves:
+ *
+ *     lock                 one daemon at a time
+ *     own/                 the daemon's alone (0700): nonces, runs/, threads/, tombstones/, ended.ndjson
+ *     agent/               may be passed through, not listed (0711): runs/<name>/, threads/<name>/, each the agent's
+ *
+ * Laid out synchronously: it happens before the daemon listens, and never again.
+ */
+import { chmodSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { errnoOf } from "../errors.ts";
+
+export interface StateDir {
+  readonly root: string;
+  readonly lock: string;
+  readonly runs: string;
+  readonly threads: string;
+  readonly tombstones: string;
+  readonly endedFile: string;
+  readonly agentRuns: string;
+  readonly agentThreads: string;
+}
+
+export function layOutStateDir(root: string): StateDir {
+  const dir = (mode: number, ...parts: string[]): string => {
+    const path = join(root, ...parts);
+    mkdirSync(path, { recursive: true, mode });
+    // An existing folder keeps its old mode, and the umask may have narrowed a new one.
+    chmodSync(path, mode);
+    return path;
+  };
+  dir(0o711);
+  dir(0o700, "own");
+  dir(0o711, "agent");
+  return {
+    root,
+    lock: join(root, "lock"),
+    runs: dir(0o700, "own", "runs"),
+    threads: dir(0o700, "own", "threads"),
+    tombstones: dir(0o700, "own", "tombstones"),
+    endedFile: join(root, "own", "ended.ndjson"),
+    agentRuns: dir(0o711, "agent", "runs"),
+    agentThreads: dir(0o711, "agent", "threads"),
+  };
+}
+
+/**
+ * Nonces mark the processes of a daemon's runs. Adds this daemon's to the state folder, before it starts any, and
+ * returns those of earlier daemons whose leftovers nobody has ended yet.
+ */
+export function addNonce(state: StateDir, nonce: string): string[] {
+  const earlier = readNonces(noncePath(state));
+  writeFileSync(noncePath(state), [...earlier, nonce].join("\n"), { mode: 0o600 });
+  return earlier;
+}
+
+/** The leftovers of all earlier daemons were ended. */
+export function keepOnlyNonce(state: StateDir, nonce: string): void {
+  writeFileSync(noncePath(state), nonce, { mode: 0o600 });
+}
+
+function noncePath(state: StateDir): string {
+  return join(state.root, "own", "nonces");
+}
+
+function readNonces(path: string): string[] {
+  try {
+    return readFileSync(path, "utf8")
+      .split("\n")
+      .filter((line) => /^[0-9a-f]{32}$/.test(line));
+  } catch (error) {
+    if (errnoOf(error) === "ENOENT") return [];
+    throw error;
+  }
+}

@@ -1,0 +1,55 @@
+/**
+ * One line of a harness, read as far as the daemon needs to: is it a frame, what does it open and close, and what text
+ * goes behind `{"seq":N,` on the wire. Pure, and the same in the daemon's own thread and in the worker that takes the
+ * large lines.
+ */
+import type { Chunk } from "./frame.ts";
+
+/** What a harness says of the end of its turn, unchecked. */
+export interface HarnessOutcome {
+  readonly type: unknown;
+  readonly [key: string]: unknown;
+}
+
+export interface HarnessFrame {
+  readonly chunks: readonly Chunk[];
+  /** The frame's text from `"chunks":` to its closing brace: `{"seq":N,` goes before it. */
+  readonly body: string;
+  readonly sessionId?: string;
+  readonly outcome?: HarnessOutcome;
+}
+
+const PLAIN_START = '{"chunks":[';
+const SESSION_ID = /^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$/;
+
+/** Undefined for a line that is no frame. */
+export function parseHarnessLine(line: string): HarnessFrame | undefined {
+  let value: unknown;
+  try {
+    value = JSON.parse(line);
+  } catch {
+    return undefined;
+  }
+  if (typeof value !== "object" || value === null || Array.isArray(value)) return undefined;
+  const { chunks, outcome, session } = value as Record<string, unknown>;
+  const hasOutcome = typeof outcome === "object" && outcome !== null && !Array.isArray(outcome);
+  if (!Array.isArray(chunks) && !hasOutcome) return undefined;
+  const list = (Array.isArray(chunks) ? chunks : []) as Chunk[];
+  const sessionId = (session as { id?: unknown } | undefined | null)?.id;
+  return {
+    chunks: list,
+    body: isPlain(line, value) ? line.slice(1) : `${JSON.stringify({ chunks: list }).slice(1)}`,
+    ...(typeof sessionId === "string" && SESSION_ID.test(sessionId) ? { sessionId } : {}),
+    ...(hasOutcome ? { outcome: outcome as HarnessOutcome } : {}),
+  };
+}
+
+/**
+ * True when the text itself can go on the wire: nothing but `chunks`, no blanks around it, and no carriage return,
+ * which is white space in JSON and the end of a line in server-sent events.
+ */
+function isPlain(line: string, value: object): boolean {
+  if (!line.startsWith(PLAIN_START) || !line.endsWith("}") || line.includes("\r")) return false;
+  for (const key in value) if (key !== "chunks") return false;
+  return true;
+}

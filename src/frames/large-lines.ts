@@ -1,0 +1,58 @@
+/** The worker thread for JSON that is too large to be parsed between two answers of /health. Started when needed. */
+import type { HarnessFrame } from "./harness-line.ts";
+
+/** What one parse on the daemon's own thread may take: 256 KiB are about 1 ms. */
+export const LARGE_BYTES = 256 << 10;
+
+/** As `HarnessFrame`, but its body is bytes and its chunks are outlines. */
+export interface LargeFrame extends Omit<HarnessFrame, "body"> {
+  readonly body: Uint8Array;
+}
+
+export interface LargeJson {
+  /** Undefined for a line that is no frame. */
+  parseLine(bytes: Buffer): Promise<LargeFrame | undefined>;
+  /** Rejects with a SyntaxError for a text that is no JSON. */
+  parseJson(bytes: Uint8Array): Promise<unknown>;
+  stop(): void;
+}
+
+type Reply = { id: number; frame?: LargeFrame; value?: unknown; bad?: true };
+
+export function createLargeJson(): LargeJson {
+  let worker: Worker | undefined;
+  let nextId = 1;
+  const waiting = new Map<number, { resolve: (reply: Reply) => void; reject: (error: Error) => void }>();
+
+  const ask = (kind: "line" | "json", bytes: Uint8Array): Promise<Reply> => {
+    worker ??= start();
+    const id = nextId++;
+    const reply = new Promise<Reply>((resolve, reject) => waiting.set(id, { resolve, reject }));
+    worker.postMessage({ id, kind, bytes });
+    return reply;
+  };
+  const start = (): Worker => {
+    const created = new Worker(new URL("./large-line-worker.ts", import.meta.url).href);
+    created.onmessage = (event: MessageEvent<Reply>) => {
+      waiting.get(event.data.id)?.resolve(event.data);
+      waiting.delete(event.data.id);
+    };
+    created.onerror = (event) => {
+      // A worker that died (out of memory) takes its questions along; the next one starts anew.
+      for (const { reject } of waiting.values()) reject(new Error(`parser: ${event.message}`));
+      waiting.clear();
+      worker = undefined;
+    };
+    created.unref();
+    return created;
+  };
+  return {
+    parseLine: async (bytes) => (await ask("line", bytes)).frame,
+    async parseJson(bytes) {
+      const reply = await ask("json", bytes);
+      if (reply.bad) throw new SyntaxError("not JSON");
+      return reply.value;
+    },
+    stop: () => worker?.terminate(),
+  };
+}

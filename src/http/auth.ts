@@ -1,0 +1,47 @@
+/** The bearer token: compared in constant time, and replaceable while the daemon runs. */
+import { createHmac, randomBytes, timingSafeEqual } from "node:crypto";
+import type { Clock } from "../clock/port.ts";
+import { Secret } from "../secret.ts";
+
+/** A caller that did not hear of the new token yet is not turned away at once. */
+const OLD_TOKEN_MS = 60_000;
+
+export class TokenAuth {
+  #current: Secret;
+  #previous: { readonly token: Secret; readonly until: number } | undefined;
+  /** Digests of equal length are compared, so that neither length nor content shows in the time. */
+  readonly #key = randomBytes(32);
+
+  constructor(
+    token: Secret,
+    private readonly clock: Clock,
+  ) {
+    this.#current = token;
+  }
+
+  /** From now on `token` counts; the one before it does for a minute more. */
+  replace(token: string): void {
+    if (this.#matches(this.#current, token)) return;
+    this.#previous = { token: this.#current, until: this.clock.monotonic() + OLD_TOKEN_MS };
+    this.#current = new Secret(token);
+  }
+
+  /** True for an `Authorization` header that carries a token that counts. */
+  allows(header: string | null): boolean {
+    const presented = /^Bearer +(\S+)$/i.exec(header ?? "")?.[1] ?? "";
+    const current = this.#matches(this.#current, presented);
+    const previous = this.#previous;
+    if (!previous || this.clock.monotonic() >= previous.until) return current;
+    return this.#matches(previous.token, presented) || current;
+  }
+
+  /** Shows that this daemon knows the token: hex HMAC-SHA256 under it of the boot id, a newline and the nonce. */
+  prove(bootId: string, nonce: string): string {
+    return createHmac("sha256", this.#current.reveal()).update(`${bootId}\n${nonce}`).digest("hex");
+  }
+
+  #matches(token: Secret, presented: string): boolean {
+    const digest = (text: string): Buffer => createHmac("sha256", this.#key).update(text).digest();
+    return timingSafeEqual(digest(token.reveal()), digest(presented));
+  }
+}

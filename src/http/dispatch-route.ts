@@ -1,0 +1,44 @@
+/** `POST /dispatch`: starts, takes up or replays a run, and answers with its frames. */
+import type { Dispatcher } from "../dispatch/dispatcher.ts";
+import type { Log } from "../log/port.ts";
+import { empty } from "./answer.ts";
+import type { ReaderOptions } from "./readers.ts";
+import { respondWithFrames } from "./readers.ts";
+import type { RouteRequest } from "./router.ts";
+import type { LateModules } from "./server.ts";
+
+export interface DispatchRoute {
+  readonly readers: ReaderOptions;
+  readonly log: Log;
+  readonly ready: Promise<LateModules>;
+  readonly readBody: (request: Request) => Promise<unknown>;
+  readonly dispatcher: Dispatcher;
+}
+
+/** W3C trace context: version, trace id, parent id, flags. */
+const TRACEPARENT = /^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/;
+
+export async function dispatchRoute({ request }: RouteRequest, route: DispatchRoute): Promise<Response> {
+  const { dispatcher, log } = route;
+  const { input } = await route.ready;
+  const value = await route.readBody(request);
+  // One step of the event loop from here to the registered reader: two dispatches cannot both start.
+  const body = input.parseDispatch(value);
+  const claim = dispatcher.registry.claim(body);
+  const traceparent = TRACEPARENT.exec(request.headers.get("traceparent") ?? "")?.[0];
+  log.info("dispatch received", {
+    run: body.runId,
+    thread: body.input.threadId,
+    does: claim.type,
+    ...(body.after === undefined ? {} : { after: body.after }),
+    ...(claim.type === "nothing" ? {} : { attempt: claim.attempt.number }),
+    ...(claim.type === "start" && claim.predecessor ? { takesOver: claim.predecessor.run.id } : {}),
+    ...(traceparent ? { traceparent } : {}),
+  });
+  if (claim.type === "nothing") return empty();
+  const from = claim.type === "attach" ? claim.from : { offset: 0 };
+  const asked = { request, attempt: claim.attempt, from, encoding: "ndjson", owner: true } as const;
+  const response = respondWithFrames(asked, route.readers);
+  if (claim.type === "start") dispatcher.start(claim, body.input, traceparent);
+  return response;
+}

@@ -1,0 +1,69 @@
+/** Readers of runs as the HTTP side knows them: one is made for every response that streams frames. */
+import type { Clock } from "../clock/port.ts";
+import type { Connection } from "../dispatch/reader.ts";
+import { Reader } from "../dispatch/reader.ts";
+import type { ReadFrom } from "../dispatch/registry.ts";
+import type { Attempt } from "../dispatch/run.ts";
+import type { Metrics } from "../metrics/port.ts";
+import type { FrameEncoding } from "./stream-frames.ts";
+import { streamFrames } from "./stream-frames.ts";
+
+export interface StreamRequest {
+  readonly request: Request;
+  readonly attempt: Attempt;
+  readonly from: ReadFrom;
+  readonly encoding: FrameEncoding;
+  /** True for the connection of a POST. */
+  readonly owner: boolean;
+}
+
+export interface ReaderOptions {
+  readonly clock: Clock;
+  readonly keepaliveMs: number;
+  readonly metrics: () => Metrics | undefined;
+  readonly onActivity: () => void;
+  readonly connectionOf: (request: Request) => Connection | undefined;
+  /** Takes the runtime's own limit off the response. */
+  readonly withoutTimeout: (request: Request) => void;
+}
+
+const CONTENT_TYPE = { ndjson: "application/x-ndjson", sse: "text/event-stream" } as const;
+
+/** Starts the response that streams `attempt`, and registers its reader in the same step. */
+export function respondWithFrames(asked: StreamRequest, options: ReaderOptions): Response {
+  const { request, attempt, from, encoding } = asked;
+  const { clock } = options;
+  options.withoutTimeout(request);
+  const start = "offset" in from ? from.offset : 0;
+  const reader = new Reader(attempt, start, clock.monotonic(), options.connectionOf(request));
+  if (asked.owner) {
+    // The older owner's body ends without `done`: whoever reads it learns that somebody else took up the run.
+    attempt.owner?.end();
+    attempt.owner = reader;
+  }
+  attempt.addReader(reader);
+  const lose = (why: string): void => {
+    if (attempt.readers.has(reader)) options.metrics()?.readerLost(why);
+    attempt.removeReader(reader);
+    reader.end();
+  };
+  if (request.signal.aborted) lose("closed");
+  else request.signal.addEventListener("abort", () => lose("closed"), { once: true });
+  const stream = streamFrames({
+    reader,
+    from,
+    encoding,
+    keepaliveMs: options.keepaliveMs,
+    clock,
+    onActivity: options.onActivity,
+    onClose: () => attempt.removeReader(reader),
+  });
+  return new Response(stream, {
+    headers: {
+      "Content-Type": CONTENT_TYPE[encoding],
+      "X-Run-Attempt": String(attempt.number),
+      "X-Accel-Buffering": "no",
+      "Cache-Control": "no-store",
+    },
+  });
+}

@@ -1,0 +1,3 @@
+export function watchReaders(_: unknown): () => void {
+  return () => {};
+}

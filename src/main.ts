@@ -1,0 +1,92 @@
+/**
+ * From the arguments to a subcommand. The only reader of `process.env` and the only caller of `process.exit`. What a
+ * subcommand needs is loaded when it is chosen: this binary starts several processes per turn.
+ */
+import pkg from "../package.json" with { type: "json" };
+
+const { version } = pkg;
+
+/** Read once, and then gone: neither a library nor a child finds them. */
+const SECRETS = ["DAEMON_TOKEN"];
+const EXIT_USAGE = 2;
+/** EX_SOFTWARE: a fault of the program itself. */
+const EXIT_INTERNAL = 70;
+
+/** In a compiled binary the script is within it; elsewhere it has to be named. */
+function selfArgv(): string[] {
+  return import.meta.url.includes("/$bunfs/") ? [process.execPath] : [process.execPath, Bun.main];
+}
+
+async function runServe(args: readonly string[]): Promise<number> {
+  const { serve } = await import("./serve.ts");
+  const env = { ...process.env };
+  for (const name of SECRETS) delete process.env[name];
+  return serve({
+    args,
+    env,
+    cwd: process.cwd(),
+    version,
+    selfArgv: selfArgv(),
+    stdout: process.stdout,
+    stderr: process.stderr,
+    onSignal: (listener) => {
+      for (const name of ["SIGTERM", "SIGINT"] as const) process.on(name, () => listener(name));
+    },
+  });
+}
+
+async function runHarness([name, ...rest]: readonly string[]): Promise<number> {
+  if (name !== "claude-code" || rest.length > 0) {
+    const help = name === "--help" || name === "-h";
+    const text = "dispatchd harness claude-code\n\nPerforms one turn: a turn document on stdin, frames on stdout.\n";
+    (help ? process.stdout : process.stderr).write(text);
+    return help ? 0 : EXIT_USAGE;
+  }
+  const { runHarnessProgram } = await import("./harness/claude-code/program.ts");
+  return runHarnessProgram({
+    stdin: process.stdin,
+    stdout: process.stdout,
+    stderr: process.stderr,
+    env: process.env,
+    onSignal: (listener) => {
+      for (const signal of ["SIGTERM", "SIGINT"] as const) process.on(signal, listener);
+    },
+  });
+}
+
+async function runScan(args: readonly string[]): Promise<number> {
+  const { scanMarkers } = await import("./process/markers.ts");
+  scanMarkers(args);
+  return 0;
+}
+
+async function main(argv: readonly string[]): Promise<number> {
+  const [command, ...args] = argv;
+  // Straight to what starts most often and has to be quick.
+  if (command === undefined || command === "--dev") return runServe(argv);
+  if (command === "serve") return runServe(args);
+  if (command === "harness") return runHarness(args);
+  if (command === "proc-scan") return runScan(args);
+  const [{ CLI_COMMANDS, runCli }, { createProcessIo }] = await Promise.all([
+    import("./cli/index.ts"),
+    import("./cli/process-io.ts"),
+  ]);
+  const row = (summary: string, run: (rest: readonly string[]) => Promise<number>) => ({
+    summary,
+    load: async () => ({ main: run }),
+  });
+  const table = {
+    serve: row("run the daemon", runServe),
+    ...CLI_COMMANDS,
+    harness: row("perform one turn, as the daemon starts it", runHarness),
+  };
+  return runCli(argv, createProcessIo({ env: process.env, version, process }), table, "serve");
+}
+
+main(process.argv.slice(2)).then(
+  (code) => process.exit(code),
+  (error: unknown) => {
+    console.error(`dispatchd: ${error instanceof Error ? error.stack : String(error)}`);
+    process.exit(EXIT_INTERNAL);
+  },
+);

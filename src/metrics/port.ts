@@ -1,0 +1,26 @@
+/** What the daemon counts. Labels are from closed lists, never ids. */
+export interface Metrics {
+  runStarted(): void;
+  /** `outcome`: finished, interrupt, or the code of a failure. */
+  runConcluded(outcome: string): void;
+  runEnded(seconds: number): void;
+  /** From the dispatch to the first byte that the harness printed, and to its first frame. */
+  firstByte(seconds: number): void;
+  firstFrame(seconds: number): void;
+  frames(count: number, bytes: number): void;
+  takeover(timedOut: boolean): void;
+  readerLost(why: string): void;
+  strayKilled(count: number): void;
+  processLeft(count: number): void;
+  lineSkipped(): void;
+  refused(code: string): void;
+  /** Prometheus text of everything, gauges read at this moment. */
+  render(): Promise<{ contentType: string; text: string }>;
+}
+
+/** Read when the metrics are asked for. */
+export interface Gauges {
+  readonly runs: () => number;
+  readonly readers: () => number;
+  readonly draining: () => boolean;
+}

@@ -1,0 +1,36 @@
+/**
+ * A thread's pointer: which session id its conversation has on this pod. Removed first and written last by whoever
+ * replaces a session's files: no pointer, no session.
+ */
+import { rm } from "node:fs/promises";
+import { join } from "node:path";
+import { fileNameOf, parseRecord, readIfThere, writeWhole } from "../disk.ts";
+
+export interface Pointer {
+  readonly threadId: string;
+  readonly sessionId: string;
+  /** The program that the session belongs to: another one cannot go on with it. */
+  readonly harness: string;
+}
+
+export interface Pointers {
+  read(threadId: string): Promise<Pointer | undefined>;
+  write(pointer: Pointer): Promise<void>;
+  remove(threadId: string): Promise<void>;
+}
+
+/** Pointers as files of `folder`, each at a name made from the thread's id. */
+export function createPointers(folder: string): Pointers {
+  const path = (threadId: string): string => join(folder, `${fileNameOf(threadId)}.json`);
+  return {
+    async read(threadId) {
+      const record = parseRecord(await readIfThere(path(threadId)));
+      if (record?.threadId !== threadId) return undefined;
+      const { sessionId, harness } = record;
+      if (typeof sessionId !== "string" || typeof harness !== "string") return undefined;
+      return { threadId, sessionId, harness };
+    },
+    write: (pointer) => writeWhole(path(pointer.threadId), JSON.stringify(pointer)),
+    remove: (threadId) => rm(path(threadId), { force: true }),
+  };
+}
