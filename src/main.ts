@@ -14,7 +14,7 @@ const EXIT_INTERNAL = 70;
 
 /** In a compiled binary the script is within it; elsewhere it has to be named. */
 function selfArgv(): string[] {
-  return import.meta.url.includes("/$bunfs/") ? [process.execPath] : [process.execPath, Bun.main];
+  return Bun.main.startsWith("/$bunfs/") ? [process.execPath] : [process.execPath, Bun.main];
 }
 
 async function runServe(args: readonly string[]): Promise<number> {

@@ -10,19 +10,19 @@ declare const self: Worker;
 self.onmessage = (event: MessageEvent<{ id: number; kind: "line" | "json"; bytes: Uint8Array }>): void => {
   const { id, kind, bytes } = event.data;
   const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString("utf8");
-  if (kind === "json") {
-    postMessage({ id, ...parseJson(text) });
-    return;
+  try {
+    postMessage({ id, ...(kind === "json" ? parseJson(text) : parseLine(text)) });
+  } catch {
+    // Nested too deep to be sent across: as little use to the daemon as what cannot be parsed.
+    postMessage(kind === "json" ? { id, bad: true } : { id });
   }
-  const frame = parseHarnessLine(text);
-  if (frame === undefined) {
-    postMessage({ id, frame: undefined });
-    return;
-  }
-  const body = Buffer.from(frame.body, "utf8");
-  const outcome = frame.outcome;
-  postMessage({ id, frame: { ...frame, chunks: frame.chunks.map(outlineOf), body, outcome } });
 };
+
+function parseLine(text: string): { frame?: unknown } {
+  const frame = parseHarnessLine(text);
+  if (frame === undefined) return {};
+  return { frame: { ...frame, chunks: frame.chunks.map(outlineOf), body: Buffer.from(frame.body, "utf8") } };
+}
 
 function parseJson(text: string): { value: unknown } | { bad: true } {
   try {

@@ -17,6 +17,15 @@ export interface LargeJson {
   stop(): void;
 }
 
+/**
+ * In a compiled binary `import.meta.url` names a file of the machine that built it; the worker is an entry point of its
+ * own there (scripts/build.sh).
+ */
+function workerPath(): string {
+  if (Bun.main.startsWith("/$bunfs/")) return "/$bunfs/root/frames/large-line-worker.js";
+  return new URL("./large-line-worker.ts", import.meta.url).href;
+}
+
 type Reply = { id: number; frame?: LargeFrame; value?: unknown; bad?: true };
 
 export function createLargeJson(): LargeJson {
@@ -32,7 +41,7 @@ export function createLargeJson(): LargeJson {
     return reply;
   };
   const start = (): Worker => {
-    const created = new Worker(new URL("./large-line-worker.ts", import.meta.url).href);
+    const created = new Worker(workerPath());
     created.onmessage = (event: MessageEvent<Reply>) => {
       waiting.get(event.data.id)?.resolve(event.data);
       waiting.delete(event.data.id);
