@@ -16,7 +16,7 @@ import type {
 } from "@anthropic-ai/claude-agent-sdk/core";
 import { messageOf } from "../../errors.ts";
 import type { PromptBlock } from "./prompt.ts";
-import { type CliProcess, spawnCli } from "./spawn-cli.ts";
+import type { CliProcess } from "./spawn-cli.ts";
 
 /** An idle Claude Code answers a question within milliseconds. */
 const CONTROL_BUDGET_MS = 10_000;
@@ -53,9 +53,9 @@ export class CliSession implements TurnSession {
 
   constructor(
     query: (params: { prompt: AsyncIterable<SDKUserMessage>; options: Options }) => Query,
-    options: (spawn: (options: SpawnOptions) => SpawnedProcess, session: CliSession) => Options,
+    options: (hooks: { spawn: Options["spawnClaudeCodeProcess"] & {}; session: CliSession }) => Options,
     blocks: readonly PromptBlock[],
-    log: (line: string) => void,
+    startProcess: (options: SpawnOptions) => CliProcess,
   ) {
     const released = Promise.withResolvers<boolean>();
     const closed = Promise.withResolvers<void>();
@@ -64,13 +64,13 @@ export class CliSession implements TurnSession {
       released.resolve(false);
       closed.resolve();
     };
-    const spawn = (spawnOptions: SpawnOptions): SpawnedProcess => {
-      this.#process = spawnCli(spawnOptions, log);
+    const spawn = (asked: SpawnOptions): SpawnedProcess => {
+      this.#process = startProcess(asked);
       return this.#process.spawned;
     };
     this.#query = query({
       prompt: promptStream(this.promptId, blocks, released.promise, closed.promise),
-      options: options(spawn, this),
+      options: options({ spawn, session: this }),
     });
   }
 

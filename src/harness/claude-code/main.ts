@@ -2,18 +2,19 @@
  * The built-in harness: one turn of Claude Code. Reads a turn document, writes frames, and gives exactly one outcome,
  * unless it is told to stop: whoever stops it knows the outcome.
  */
-import { query } from "@anthropic-ai/claude-agent-sdk/core";
+import type { McpServerStatus, Options, SpawnOptions } from "@anthropic-ai/claude-agent-sdk/core";
 import { messageOf } from "../../errors.ts";
 import type { Chunk, Usage } from "../../frames/frame.ts";
 import { cliEnvironment, secretValues, withoutSecrets } from "./cli-environment.ts";
 import { CliSession } from "./cli-session.ts";
+import { EarlyStart } from "./early-start.ts";
 import { findClaudeCode } from "./find-claude-code.ts";
 import { hasTranscript } from "./find-session.ts";
 import { promptBlocks } from "./prompt.ts";
 import { queryOptions } from "./query-options.ts";
 import { readOnlyHook } from "./read-only-hook.ts";
 import { runTurn } from "./run-turn.ts";
-import { type StartChoice, startTurn } from "./start-turn.ts";
+import { firstChoice, type StartChoice, startTurn } from "./start-turn.ts";
 import { MessageTranslator } from "./translate-message.ts";
 import { cutText, TurnFailure } from "./turn-failure.ts";
 import { present, readTurnRequest, type TurnRequest } from "./turn-request.ts";
@@ -81,32 +82,44 @@ async function performTurn(turn: TurnRequest, io: HarnessIo, stop: Stopper): Pro
   });
   const { paths, session } = turn.document;
   const env = cliEnvironment(io.env, paths.configDir);
+  const optionsOf = (choice: StartChoice, spawn: SpawnCallback, servers: () => Promise<McpServerStatus[]>): Options =>
+    queryOptions(turn, {
+      claudeCode,
+      env,
+      spawn,
+      sessionLost: choice.sessionLost,
+      withoutSkills: choice.withoutSkills,
+      readOnlyHook: readOnlyHook(servers),
+      ...present("resume", choice.resume),
+    });
+  const resumable = session.id !== undefined && hasTranscript(paths.configDir, session.id) ? session.id : undefined;
+  if (session.id !== resumable) io.log(`session ${session.id} has no transcript on this pod; beginning a new one`);
+  const first = firstChoice(turn, resumable);
+  const early = new EarlyStart(optionsOf(first, notYet, notYet), io.log);
+  stop.hold({ end: () => early.drop() });
+  const { query } = await import("@anthropic-ai/claude-agent-sdk/core");
   const open = (choice: StartChoice): CliSession => {
     if (io.signal?.aborted) throw new TurnFailure("turn_failed", "the harness was told to stop");
     const created = new CliSession(
       query,
-      (spawn, self) =>
-        queryOptions(turn, {
-          claudeCode,
-          env,
-          spawn,
-          sessionLost: choice.sessionLost,
-          withoutSkills: choice.withoutSkills,
-          readOnlyHook: readOnlyHook(() => self.mcpServers()),
-          ...present("resume", choice.resume),
-        }),
+      ({ spawn, session: self }) => optionsOf(choice, spawn, () => self.mcpServers()),
       blocks,
-      io.log,
+      (asked) => early.take(asked),
     );
     stop.hold(created);
     return created;
   };
-  const resumable = session.id !== undefined && hasTranscript(paths.configDir, session.id) ? session.id : undefined;
-  if (session.id !== resumable) io.log(`session ${session.id} has no transcript on this pod; beginning a new one`);
-  const started = await startTurn(turn, resumable, { open, sleep: Bun.sleep, now: Date.now, log: io.log });
+  const started = await startTurn(turn, first, { open, sleep: Bun.sleep, now: Date.now, log: io.log });
   const translator = new MessageTranslator(turn.messageId);
   await writeLine(io, { chunks: translator.translate(started.init), session: { id: started.init.session_id } });
   return runTurn(started, translator, (chunks) => writeChunks(io, chunks));
+}
+
+type SpawnCallback = NonNullable<Options["spawnClaudeCodeProcess"]>;
+
+/** In the place of callbacks that only the SDK calls. */
+function notYet(_asked?: SpawnOptions): never {
+  throw new Error("the SDK is not loaded yet");
 }
 
 const STOPPED = Symbol("stopped");
@@ -114,13 +127,13 @@ const STOPPED = Symbol("stopped");
 interface Stopper {
   /** Resolves when the harness is told to stop. */
   readonly requested: Promise<typeof STOPPED>;
-  /** The session that is to be ended, instead of the one before. */
-  hold(session: CliSession): void;
+  /** What is to be ended, instead of what was held before. */
+  hold(held: Pick<CliSession, "end">): void;
   endSession(): Promise<void>;
 }
 
 function stopper(signal: AbortSignal | undefined): Stopper {
-  let held: CliSession | undefined;
+  let held: Pick<CliSession, "end"> | undefined;
   const requested = new Promise<typeof STOPPED>((resolve) => {
     const stop = (): void => resolve(STOPPED);
     if (signal?.aborted) stop();
@@ -128,8 +141,8 @@ function stopper(signal: AbortSignal | undefined): Stopper {
   });
   return {
     requested,
-    hold: (session) => {
-      held = session;
+    hold: (next) => {
+      held = next;
     },
     endSession: async () => held?.end(signal?.aborted ? 0 : LEAVE_MS),
   };

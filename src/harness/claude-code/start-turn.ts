@@ -39,19 +39,16 @@ export interface StartedTurn {
   readonly init: SDKSystemMessage;
 }
 
-/** `resumable`: the session's id, if its transcript is there. Throws TurnFailure; no process is left then. */
-export async function startTurn(
-  turn: TurnRequest,
-  resumable: string | undefined,
-  deps: StartDeps,
-): Promise<StartedTurn> {
+/** `resumable`: the session's id, if its transcript is there. */
+export function firstChoice(turn: TurnRequest, resumable: string | undefined): StartChoice {
+  const sessionLost = turn.document.session.id !== undefined && resumable === undefined;
+  return { resume: resumable, sessionLost, withoutSkills: false };
+}
+
+/** Throws TurnFailure; no process is left then. */
+export async function startTurn(turn: TurnRequest, first: StartChoice, deps: StartDeps): Promise<StartedTurn> {
   const { settings } = turn;
-  const expected = turn.document.session.id !== undefined;
-  let choice: StartChoice = {
-    resume: resumable,
-    sessionLost: expected && resumable === undefined,
-    withoutSkills: false,
-  };
+  let choice = first;
   for (let mcpAttempt = 1; ; ) {
     refuseExpired(turn, deps.now());
     const session = deps.open(choice);
