@@ -1,0 +1,104 @@
+/**
+ * A harness that does what its prompt says: the user message is JSON, a list of steps. Run by Bun as a program; see
+ * `Step` for what it can do. Every turn that starts appends `runId#attempt` to the file named by HARNESS_STARTS.
+ */
+import { spawn } from "node:child_process";
+import { appendFileSync, existsSync, writeFileSync, writeSync } from "node:fs";
+
+export type Step =
+  /** A frame of these chunks. */
+  | { chunks: unknown[] }
+  /** A text part's worth of chunks, one frame each: `count` deltas of `text`, the number in front when asked. */
+  | { deltas: number; text?: string; numbered?: boolean; everyMs?: number }
+  /** Any line, or any bytes (base64), as they are. */
+  | { line: string }
+  | { bytes: string }
+  /** Any object as a line. */
+  | { json: unknown }
+  | { stderr: string }
+  | { sleepMs: number }
+  /** Goes on when the file is there. */
+  | { waitFor: string }
+  /** Makes the file, with the document's JSON in it when `document` is set, or the environment's. */
+  | { touch: string; document?: true; env?: true }
+  /** A shell command: `wait` for its end, or leave it behind with our stdout and stderr. */
+  | { sh: string; wait?: true }
+  | { ignoreTerm: true }
+  | { exit: number }
+  | { signal: NodeJS.Signals };
+
+/** `start`, a step and a text part named `t`: what deltas need. */
+export const OPEN = {
+  chunks: [{ type: "start", messageId: "m" }, { type: "start-step" }, { type: "text-start", id: "t" }],
+} satisfies Step;
+export const CLOSE = { chunks: [{ type: "text-end", id: "t" }, { type: "finish-step" }] } satisfies Step;
+export const FINISHED = {
+  json: { chunks: [], outcome: { type: "finished", usage: { outputTokens: 3 } } },
+} satisfies Step;
+
+function write(bytes: Buffer): void {
+  for (let done = 0; done < bytes.length; ) {
+    try {
+      done += writeSync(1, bytes, done);
+    } catch (error) {
+      if ((error as { code?: string }).code !== "EAGAIN") throw error;
+      Bun.sleepSync(1);
+    }
+  }
+}
+
+const say = (value: unknown): void => write(Buffer.from(`${JSON.stringify(value)}\n`));
+
+async function until(test: () => boolean): Promise<void> {
+  while (!test()) await Bun.sleep(3);
+}
+
+async function take(step: Step, document: unknown): Promise<void> {
+  if ("chunks" in step) return say({ chunks: step.chunks });
+  if ("deltas" in step) {
+    const lines: string[] = [];
+    for (let number = 0; number < step.deltas; number++) {
+      const delta = `${step.numbered ? `${number} ` : ""}${step.text ?? "x"}`;
+      const line = `${JSON.stringify({ chunks: [{ type: "text-delta", id: "t", delta }] })}\n`;
+      if (step.everyMs === undefined) lines.push(line);
+      else {
+        write(Buffer.from(line));
+        await Bun.sleep(step.everyMs);
+      }
+      if (lines.length >= 500) write(Buffer.from(lines.splice(0).join("")));
+    }
+    return write(Buffer.from(lines.join("")));
+  }
+  if ("line" in step) return write(Buffer.from(`${step.line}\n`));
+  if ("bytes" in step) return write(Buffer.from(step.bytes, "base64"));
+  if ("json" in step) return say(step.json);
+  if ("stderr" in step) return void process.stderr.write(`${step.stderr}\n`);
+  if ("sleepMs" in step) return Bun.sleep(step.sleepMs);
+  if ("waitFor" in step) return until(() => existsSync(step.waitFor));
+  if ("touch" in step) {
+    const content = step.document ? JSON.stringify(document) : step.env ? JSON.stringify(process.env) : "";
+    return writeFileSync(step.touch, content);
+  }
+  if ("sh" in step) {
+    const child = spawn("/bin/sh", ["-c", step.sh], { stdio: ["ignore", "inherit", "inherit"] });
+    if (step.wait) await new Promise((resolve) => child.on("exit", resolve));
+    return;
+  }
+  if ("ignoreTerm" in step) return void process.on("SIGTERM", () => {});
+  if ("signal" in step) {
+    process.kill(process.pid, step.signal);
+    return Bun.sleep(60_000);
+  }
+  process.exit(step.exit);
+}
+
+if (import.meta.main) {
+  const document = JSON.parse(await Bun.stdin.text());
+  const starts = process.env.HARNESS_STARTS;
+  if (starts) appendFileSync(starts, `${document.runId}#${document.attempt}\n`);
+  const message = document.input.userMessage;
+  for (const step of JSON.parse(message.parts?.[0]?.text ?? message.content ?? message) as Step[]) {
+    await take(step, document);
+  }
+  process.exit(0);
+}
