@@ -459,11 +459,15 @@ export function startFakeDaemon(options: FakeDaemonOptions = {}): Promise<FakeDa
   return new FakeDaemon(options).listen();
 }
 
-/** Waits for a condition, looking again and again. Fails loudly after ten seconds. */
-export async function until(condition: () => boolean, what = "the condition"): Promise<void> {
-  const giveUpAt = performance.now() + 10_000;
-  while (!condition()) {
-    if (performance.now() > giveUpAt) throw new Error(`waited 10 s for ${what}`);
+/** Waits for a condition, looking again and again. Fails loudly after `ms`. */
+export async function until(
+  condition: () => boolean | Promise<boolean>,
+  what = "the condition",
+  ms = 10_000,
+): Promise<void> {
+  const giveUpAt = performance.now() + ms;
+  while (!(await condition())) {
+    if (performance.now() > giveUpAt) throw new Error(`waited ${ms} ms for ${what}`);
     await new Promise((resolve) => setTimeout(resolve, 2));
   }
 }
