@@ -1,0 +1,143 @@
+/**
+ * The main job, end to end: builds the daemon, starts it as a pod would (own app root with a small git repository, own
+ * state and home), and dispatches two turns of one thread to the real Claude Code. Without a credential Claude Code
+ * talks to a scripted model on loopback; with ANTHROPIC_API_KEY to the real one. `--keep` leaves the daemon running.
+ */
+import { type ChildProcess, execFileSync, spawn } from "node:child_process";
+import { randomBytes, randomUUID } from "node:crypto";
+import { once } from "node:events";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { PrettyFrames } from "../src/cli/pretty-frames.ts";
+import { styleOf } from "../src/cli/style.ts";
+import { type Client, createClient } from "../src/client/index.ts";
+import { startScriptedModel } from "../test/support/scripted-model/index.ts";
+
+const ROOT = join(import.meta.dir, "..");
+const TOKEN = randomBytes(16).toString("hex");
+const TURNS = ["Say hello, and tell where your words come from.", "What did I write to you before?"];
+
+const say = (text = ""): void => void process.stdout.write(`${text}\n`);
+
+/** What a pod has: a checkout, a home, and nothing of ours. */
+function makePod(): string {
+  const root = mkdtempSync(join(tmpdir(), "dispatchd-demo-"));
+  const repo = join(root, "repo");
+  mkdirSync(join(root, "home"));
+  mkdirSync(repo);
+  writeFileSync(join(repo, "README.md"), "# A small repository\n\nThere is nothing here yet.\n");
+  const author = ["-c", "user.name=demo", "-c", "user.email=demo@example.invalid"];
+  for (const args of [
+    ["init", "-q"],
+    ["add", "."],
+    [...author, "commit", "-qm", "begin"],
+  ]) {
+    execFileSync("git", ["-C", repo, ...args]);
+  }
+  return root;
+}
+
+async function startDaemon(root: string): Promise<{ child: ChildProcess; url: string }> {
+  const env: Record<string, string> = {
+    PATH: process.env.PATH ?? "/usr/bin:/bin",
+    HOME: join(root, "home"),
+    APP_ROOT: root,
+    DAEMON_TOKEN: TOKEN,
+    DAEMON_HOST: "127.0.0.1",
+    PROXY_PORT: "0",
+    // Claude Code refuses to work unattended as root elsewhere than in a sandbox.
+    IS_SANDBOX: "1",
+  };
+  const child = spawn(join(ROOT, "dist/dispatchd"), ["serve"], {
+    env,
+    cwd: root,
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  const url = await new Promise<string>((resolve, reject) => {
+    child.once("exit", (code) => reject(new Error(`the daemon ended with ${code}`)));
+    createInterface({ input: child.stdout as NodeJS.ReadableStream }).on("line", (line) => {
+      const event = JSON.parse(line) as { event: string; url: string };
+      if (event.event === "listening") resolve(event.url);
+    });
+  });
+  return { child, url };
+}
+
+/** One turn, printed as it streams. Throws when it does not finish. */
+async function showTurn(client: Client, threadId: string, prompt: string, env: Record<string, string>): Promise<void> {
+  const startedAt = performance.now();
+  const since = (): number => performance.now() - startedAt;
+  const output = { isTTY: process.stdout.isTTY === true, columns: process.stdout.columns };
+  const style = styleOf({ ...output, closed: new AbortController().signal, write: async () => {} }, process.env);
+  const pretty = new PrettyFrames({ style, columns: output.columns ?? 100, elapsedMs: since });
+  const put = (pieces: { text: string }[]): void => {
+    for (const { text } of pieces) process.stdout.write(text);
+  };
+  say(`> ${prompt}`);
+  const run = client.dispatch({ input: { threadId, userMessage: prompt, env } });
+  const frames = run.frames();
+  const started = run.started().then(() => since());
+  started.catch(() => {}); // The frames throw the same.
+  let firstTextMs: number | undefined;
+  for await (const frame of frames) {
+    if (frame.chunks.some(({ type }) => type === "text-delta")) firstTextMs ??= since();
+    put(pretty.frame(frame));
+  }
+  const result = await run.result();
+  put(pretty.finished(result));
+  const ms = (value: number | undefined): string => (value === undefined ? "none" : `${Math.round(value)} ms`);
+  const session = result.preparation?.session ?? "unknown";
+  say(`run ${run.runId} · ${result.lastSeq} frames · session ${session}`);
+  say(`first byte ${ms(await started)} · first text ${ms(firstTextMs)} · all ${ms(since())}\n`);
+  if (result.type !== "finished") throw new Error(`the turn ended as ${result.type}`);
+}
+
+async function main(): Promise<void> {
+  execFileSync("sh", [join(ROOT, "scripts/build.sh")], { stdio: ["ignore", "ignore", "inherit"] });
+  const root = makePod();
+  const key = process.env.ANTHROPIC_API_KEY;
+  const model = key ? undefined : await startScriptedModel();
+  const base = key ? process.env.ANTHROPIC_BASE_URL : model?.url;
+  const env = { ANTHROPIC_API_KEY: key ?? "no-credential-needed", ...(base ? { ANTHROPIC_BASE_URL: base } : {}) };
+  let child: ChildProcess | undefined;
+  try {
+    const daemon = await startDaemon(root);
+    child = daemon.child;
+    say(`dispatchd listens on ${daemon.url}; ${key ? "the model is the real one" : "the model is scripted"}\n`);
+    const client = createClient({ url: daemon.url, token: TOKEN });
+    const threadId = `demo-${randomUUID()}`;
+    for (const prompt of TURNS) await showTurn(client, threadId, prompt, env);
+
+    const body = JSON.stringify({
+      runId: randomUUID(),
+      input: { threadId, userMessage: "And again?", env: key ? {} : env },
+    });
+    say("To talk to a daemon yourself (this one stays up with --keep):\n");
+    say(`  curl ${daemon.url}/health`);
+    say(`  curl -N ${daemon.url}/dispatch -H 'Authorization: Bearer ${TOKEN}' -d '${body}'`);
+    say(`  curl ${daemon.url}/runs -H 'Authorization: Bearer ${TOKEN}'`);
+    if (key) say("\n(the credential goes into input.env as ANTHROPIC_API_KEY)");
+    if (process.argv.includes("--keep")) {
+      say("\nCtrl-C ends it.");
+      const interrupted = new Promise((resolve) => {
+        for (const name of ["SIGINT", "SIGTERM"] as const) process.once(name, resolve);
+      });
+      await Promise.race([interrupted, once(child, "exit")]);
+    }
+  } finally {
+    if (child && child.exitCode === null && child.signalCode === null) {
+      const exited = once(child, "exit");
+      child.kill("SIGTERM");
+      await exited;
+    }
+    await model?.stop();
+    rmSync(root, { recursive: true, force: true });
+  }
+}
+
+main().catch((error: unknown) => {
+  console.error(`demo: ${error instanceof Error ? error.message : String(error)}`);
+  process.exit(1);
+});
