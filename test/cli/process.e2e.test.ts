@@ -3,7 +3,7 @@ import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import { join } from "node:path";
 import { type FakeDaemon, startFakeDaemon, until } from "../support/fake-daemon.ts";
 
-const PROGRAM = join(import.meta.dir, "program.ts");
+const PROGRAM = join(import.meta.dir, "../../src/main.ts");
 let daemon: FakeDaemon;
 beforeEach(async () => {
   daemon = await startFakeDaemon({ turn: (attempt) => attempt.text("working") });
