@@ -32,6 +32,9 @@ async function runServe(args: readonly string[]): Promise<number> {
     onSignal: (listener) => {
       for (const name of ["SIGTERM", "SIGINT"] as const) process.on(name, () => listener(name));
     },
+    onFault: (listener) => {
+      for (const name of ["uncaughtException", "unhandledRejection"] as const) process.on(name, listener);
+    },
   });
 }
 

@@ -24,11 +24,15 @@ export interface ServeOptions {
   readonly stderr: LineStream;
   /** Calls the listener at SIGTERM and SIGINT. */
   readonly onSignal: (listener: (name: string) => void) => void;
+  /** Calls the listener for an exception that nobody caught and a rejection that nobody handled. */
+  readonly onFault: (listener: (fault: unknown) => void) => void;
 }
 
 export const EXIT_USAGE = 2;
 const EXIT_START = 1;
 const EXIT_SECOND_SIGNAL = 130;
+/** EX_SOFTWARE: a fault of the program itself. */
+const EXIT_FAULT = 70;
 
 const HELP = `dispatchd serve [--dev]
 
@@ -58,7 +62,7 @@ export async function serve(options: ServeOptions): Promise<number> {
   }
 }
 
-async function run({ args, env, cwd, version, selfArgv, stdout, onSignal }: ServeOptions): Promise<number> {
+async function run({ args, env, cwd, version, selfArgv, stdout, onSignal, onFault }: ServeOptions): Promise<number> {
   const dev = args.includes("--dev");
   const config = loadConfig({
     env,
@@ -89,6 +93,11 @@ async function run({ args, env, cwd, version, selfArgv, stdout, onSignal }: Serv
   if (dev) stdout.write(`token: ${config.token.reveal()}\nurl: ${daemon.url}\nstate: ${config.stateDir}\n`, () => {});
 
   const { promise: signalled, resolve: signal } = Promise.withResolvers<number>();
+  // What failed unseen may have left anything behind: the next start closes it, and says so.
+  onFault((fault) => {
+    log.error("fault", { reason: messageOf(fault), stack: (fault as Error | undefined)?.stack });
+    signal(EXIT_FAULT);
+  });
   let signals = 0;
   onSignal((name) => {
     signals++;
