@@ -4,7 +4,7 @@
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { chown, mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -21,6 +21,8 @@ export interface DaemonSetup {
   readonly harness?: readonly string[] | null;
   readonly binary?: string;
   readonly cwd?: string;
+  /** Whom the daemon runs as, and whose its folder is then. Needs root. */
+  readonly user?: { readonly uid: number; readonly gid: number };
 }
 
 export type LogLine = Readonly<Record<string, unknown>> & { readonly event: string; readonly level: string };
@@ -38,7 +40,7 @@ export interface Dispatch {
 }
 
 export class TestDaemon {
-  readonly token = "a-token-of-the-tests";
+  readonly token: string;
   readonly log: LogLine[] = [];
   /** What it wrote that is no JSON, and its stderr. */
   readonly noise: string[] = [];
@@ -50,11 +52,14 @@ export class TestDaemon {
   private constructor(
     readonly folder: string,
     private readonly setup: DaemonSetup,
-  ) {}
+  ) {
+    this.token = setup.env?.DAEMON_TOKEN ?? "a-token-of-the-tests";
+  }
 
   static async start(setup: DaemonSetup = {}): Promise<TestDaemon> {
     const daemon = new TestDaemon(await mkdtemp(join(tmpdir(), "dispatchd-test-")), setup);
     try {
+      if (setup.user) await chown(daemon.folder, setup.user.uid, setup.user.gid);
       await daemon.launch();
     } catch (error) {
       await daemon[Symbol.asyncDispose]();
@@ -97,6 +102,7 @@ export class TestDaemon {
       env: this.environment(),
       cwd: this.setup.cwd ?? this.folder,
       stdio: ["ignore", "pipe", "pipe"],
+      ...this.setup.user,
     });
     this.#child = child;
     const take = (line: string): void => {
