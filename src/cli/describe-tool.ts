@@ -2,7 +2,7 @@
 import { safeLine, safeText } from "./safe-text.ts";
 
 /** What tells most about a call, in this order. */
-const TELLING = ["command", "file_path", "path", "pattern", "query", "url", "description", "prompt"];
+const TELLING = ["command", "pattern", "query", "file_path", "path", "url", "description", "prompt"];
 
 export function describeInput(input: unknown, maxChars: number): string {
   if (typeof input === "string") return safeLine(input, maxChars);
