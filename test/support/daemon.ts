@@ -21,6 +21,7 @@ export interface DaemonSetup {
   readonly harness?: readonly string[] | null;
   readonly binary?: string;
   readonly cwd?: string;
+  readonly token?: string;
   /** Whom the daemon runs as, and whose its folder is then. Needs root. */
   readonly user?: { readonly uid: number; readonly gid: number };
 }
@@ -53,7 +54,7 @@ export class TestDaemon {
     readonly folder: string,
     private readonly setup: DaemonSetup,
   ) {
-    this.token = setup.env?.DAEMON_TOKEN ?? "a-token-of-the-tests";
+    this.token = setup.token ?? "a-token-of-the-tests";
   }
 
   static async start(setup: DaemonSetup = {}): Promise<TestDaemon> {
