@@ -99,6 +99,9 @@ export const SETTINGS = [
   { name: "LOG_LEVEL", fallback: "info", about: "debug, info, warn or error" },
 ] as const;
 
+/** What nobody may find in the environment of a running daemon, whether this version has a use for it or not. */
+export const SECRET_SETTINGS = ["DAEMON_TOKEN", "SESSION_KEYS", "SUSPENSION_KEYS"] as const;
+
 const DEFAULT_PORT = 9000;
 const MAX_MS = 2 ** 31 - 1;
 /** What Kubernetes puts into a pod's environment for every service, under names that may be ours. */

@@ -6,8 +6,6 @@ import pkg from "../package.json" with { type: "json" };
 
 const { version } = pkg;
 
-/** Read once, and then gone: neither a library nor a child finds them. */
-const SECRETS = ["DAEMON_TOKEN"];
 const EXIT_USAGE = 2;
 /** EX_SOFTWARE: a fault of the program itself. */
 const EXIT_INTERNAL = 70;
@@ -18,9 +16,10 @@ function selfArgv(): string[] {
 }
 
 async function runServe(args: readonly string[]): Promise<number> {
-  const { serve } = await import("./serve.ts");
+  const [{ serve }, { SECRET_SETTINGS }] = await Promise.all([import("./serve.ts"), import("./config.ts")]);
   const env = { ...process.env };
-  for (const name of SECRETS) delete process.env[name];
+  // Read once, and then gone: neither a library nor a child finds them.
+  for (const name of SECRET_SETTINGS) delete process.env[name];
   return serve({
     args,
     env,

@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { systemClock } from "./clock/system.ts";
 import type { Env } from "./config.ts";
-import { ConfigError, loadConfig } from "./config.ts";
+import { ConfigError, loadConfig, SECRET_SETTINGS } from "./config.ts";
 import { StartError, startDaemon } from "./daemon.ts";
 import { messageOf } from "./errors.ts";
 import { createJsonLog } from "./log/json-log.ts";
@@ -73,7 +73,7 @@ async function run({ args, env, cwd, version, selfArgv, stdout, onSignal, onFaul
     ...(dev ? { devStateDir: mkdtempSync(join(tmpdir(), "dispatchd-dev-")) } : {}),
   });
   // What was read is not left in /proc for others to read.
-  eraseFromEnvironment(["DAEMON_TOKEN"]);
+  eraseFromEnvironment(SECRET_SETTINGS);
   const redactor = new Redactor();
   const logOf = (write: (line: string) => void) =>
     createJsonLog({ clock: systemClock, redactor, level: config.logLevel, write });

@@ -1,0 +1,122 @@
+/** What a harness that looks everywhere finds of the daemon's token: as the same user, and as another one. */
+import { expect, test } from "bun:test";
+import { randomBytes } from "node:crypto";
+import { chmod, chown, mkdir, mkdtemp, rm, stat, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { type DaemonSetup, TestDaemon } from "../support/daemon.ts";
+import type { SpyOrder, SpyReport } from "./spy-harness.ts";
+
+const SPY = [process.execPath, join(import.meta.dir, "spy-harness.ts")];
+const ROOT = process.getuid?.() === 0;
+const NOBODY = { uid: 23456, gid: 23457 };
+const ANYBODY_MAY_PASS = 0o711;
+
+const newToken = (): string => randomBytes(24).toString("hex");
+
+function startSpied(setup: DaemonSetup & { token: string }): Promise<TestDaemon> {
+  return TestDaemon.start({ harness: SPY, ...setup, env: { HARNESS_STARTS: undefined, ...setup.env } });
+}
+
+async function spyOn(daemon: TestDaemon, paths: readonly string[] = []): Promise<SpyReport> {
+  const spy: SpyOrder = {
+    reversed: [...daemon.token].reverse().join(""),
+    daemonPid: daemon.pid,
+    stateDir: daemon.stateDir,
+    paths,
+  };
+  const frames = await daemon.run({ runId: "spy", input: { spy } });
+  const chunk = frames.flatMap(({ chunks }) => chunks).find(({ type }) => type === "data-report");
+  if (!chunk) throw new Error(`no report: ${JSON.stringify(frames)} ${JSON.stringify(daemon.log)}`);
+  return chunk.data as SpyReport;
+}
+
+test("a harness of the daemon's user finds the token nowhere in /proc and nowhere in the state folder", async () => {
+  await using daemon = await startSpied({ token: newToken() });
+  const report = await spyOn(daemon);
+  expect(report.found).toEqual([]);
+  expect(report.clean).toBeGreaterThan(10);
+});
+
+test("a token from a file is not in the environment, and neither are keys that the daemon has no use for", async () => {
+  const folder = await mkdtemp(join(tmpdir(), "dispatchd-secret-"));
+  try {
+    const token = newToken();
+    await writeFile(join(folder, "token"), `${token}\n`, { mode: 0o600 });
+    await using daemon = await startSpied({
+      token,
+      env: { DAEMON_TOKEN: undefined, DAEMON_TOKEN_FILE: join(folder, "token") },
+    });
+    expect((await daemon.fetch("/idle")).status).toBe(200);
+    expect((await spyOn(daemon)).found).toEqual([]);
+
+    await using other = await startSpied({
+      token: newToken(),
+      env: { SUSPENSION_KEYS: `k:${token}`, SESSION_KEYS: `k:${token}` },
+    });
+    const spy = { reversed: [...token].reverse().join(""), daemonPid: other.pid, stateDir: other.stateDir };
+    const frames = await other.run({ runId: "spy", input: { spy } });
+    const report = frames.flatMap(({ chunks }) => chunks).find(({ type }) => type === "data-report");
+    expect(report?.data).toMatchObject({ found: [] });
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+});
+
+test.skipIf(!ROOT)("the daemon's memory and environment are closed to its own user, if that is not root", async () => {
+  await using daemon = await startSpied({ token: newToken(), user: NOBODY });
+  const report = await spyOn(daemon);
+  expect(report).toMatchObject({ uid: NOBODY.uid, gid: NOBODY.gid, groups: [], found: [] });
+  expect(report.access).toEqual({
+    "daemon/environ": "EACCES",
+    "daemon/mem": "EACCES",
+    "daemon/fd": "EACCES",
+    "daemon/maps": "EACCES",
+  });
+  expect(await (await fetch(`${daemon.url}/health`)).json()).toMatchObject({ isolation: "none" });
+});
+
+test.skipIf(!ROOT)(
+  "AGENT_USER: another user, without groups, shut out of the daemon and of its half of the state",
+  async () => {
+    const outside = await mkdtemp(join(tmpdir(), "dispatchd-state-"));
+    try {
+      await chmod(outside, ANYBODY_MAY_PASS);
+      const stateDir = join(outside, "state");
+      const home = join(outside, "home");
+      await mkdir(home, { mode: 0o700 });
+      await chown(home, NOBODY.uid, NOBODY.gid);
+      await using daemon = await startSpied({
+        token: newToken(),
+        env: { AGENT_USER: `${NOBODY.uid}:${NOBODY.gid}`, STATE_DIR: stateDir, HOME: home },
+      });
+      await daemon.cancel("a-tombstone");
+      const { uid, gid } = NOBODY;
+      const closed = [
+        "",
+        "own",
+        "own/runs",
+        "own/threads",
+        "own/tombstones",
+        "own/nonces",
+        "lock",
+        "agent",
+        "agent/runs",
+        "agent/threads",
+      ];
+      const report = await spyOn(
+        daemon,
+        closed.map((name) => join(stateDir, name)),
+      );
+      expect(report).toMatchObject({ uid, gid, groups: [], found: [] });
+      expect(Number.parseInt(report.capabilities, 16)).toBe(0);
+      expect(Object.values(report.access)).toEqual(Array.from({ length: 4 + closed.length }, () => "EACCES"));
+      expect(report.usable).toEqual({ runDir: "writable", configDir: "writable", cwd: "writable" });
+      const given = await stat(join(home, ".claude"));
+      expect([given.uid, given.gid, given.mode & 0o777]).toEqual([uid, gid, 0o700]);
+      expect(await (await fetch(`${daemon.url}/health`)).json()).toMatchObject({ isolation: "user" });
+    } finally {
+      await rm(outside, { recursive: true, force: true });
+    }
+  },
+);
