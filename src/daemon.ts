@@ -46,6 +46,8 @@ export class StartError extends Error {}
 /** From SIGTERM until all runs have ended: a kill ladder of 5 s, its sweep, and the last frames. */
 const STOP_RUNS_MS = 15_000;
 const LAST_BYTES_MS = 2000;
+/** From listening to loading what is heavy. Who waits for the daemon asks again and again, and is answered before. */
+const LOAD_AFTER_MS = 25;
 
 export function startDaemon({ config, clock, log, redactor, selfArgv }: DaemonOptions): Daemon {
   makeNonDumpable();
@@ -94,7 +96,13 @@ export function startDaemon({ config, clock, log, redactor, selfArgv }: DaemonOp
     },
   );
   failed.catch(() => {}); // For the caller to look at.
-  const stopWatch = watchReaders({ dispatcher, clock, config, log, metrics: late.then(({ metrics }) => metrics) });
+  const stopWatch = watchReaders({
+    clock,
+    log,
+    keepaliveMs: config.keepaliveMs,
+    stallMs: config.readerStallMs,
+    readers: () => dispatcher.readers(),
+  });
 
   return {
     url,
@@ -139,10 +147,13 @@ function listen<T>(start: () => T): T {
 
 /** What costs too much to be loaded before the daemon listens: the schemas, the metrics. */
 async function loadLate(config: Config, clock: Clock, dispatcher: Dispatcher) {
-  const [input, prometheus] = await Promise.all([import("./dispatch/input.ts"), import("./metrics/prometheus.ts")]);
+  await clock.sleep(LOAD_AFTER_MS);
+  // One after the other: /health is answered in between.
+  const input = await import("./dispatch/input.ts");
+  const prometheus = await import("./metrics/prometheus.ts");
   const metrics = prometheus.createPrometheusMetrics(clock, config.version, {
     runs: () => dispatcher.registry.liveCount,
-    readers: () => dispatcher.registry.attempts().reduce((sum, attempt) => sum + attempt.readers.size, 0),
+    readers: () => dispatcher.readers().length,
     draining: () => dispatcher.draining,
   });
   return { input, metrics };

@@ -10,6 +10,7 @@ import type { Metrics } from "../metrics/port.ts";
 import { createDetachWatch } from "./detach-watch.ts";
 import { EndedRuns } from "./ended-runs.ts";
 import type { DispatchInput } from "./input.ts";
+import type { Reader } from "./reader.ts";
 import { recoverRuns } from "./recover-runs.ts";
 import type { Claim } from "./registry.ts";
 import { RunRegistry } from "./registry.ts";
@@ -45,6 +46,8 @@ export class Dispatcher {
   #activeAt: number;
   #metrics: Metrics | undefined;
   #sweeping = false;
+  /** Of all attempts, those that a newer one replaced included. */
+  readonly #readers = new Set<Reader>();
   readonly #becomeReady: () => void;
   readonly #endedRuns: EndedRuns;
   readonly #watchDetached: (attempt: Attempt) => void;
@@ -73,6 +76,10 @@ export class Dispatcher {
   /** Milliseconds since the epoch of the last frame, keepalive or dispatch; now, while a run is at work. */
   get activeAt(): number {
     return this.registry.liveCount > 0 ? this.options.clock.now() : this.#activeAt;
+  }
+
+  readers(): readonly Reader[] {
+    return [...this.#readers];
   }
 
   touch(): void {
@@ -144,7 +151,9 @@ export class Dispatcher {
       this.touch();
       this.#watchDetached(attempt);
     },
-    onReaders: (attempt: Attempt): void => {
+    onReader: (attempt: Attempt, reader: Reader): void => {
+      if (attempt.readers.has(reader)) this.#readers.add(reader);
+      else this.#readers.delete(reader);
       this.#watchDetached(attempt);
       void dropOldAttempt(attempt, this.options.log);
     },

@@ -70,7 +70,8 @@ function watchClocks(attempt: Attempt, forwarder: FrameForwarder, limits: Limits
   if (harnessStallMs > 0) {
     stops.push(
       clock.every(Math.min(STALL_CHECK_MS, harnessStallMs), () => {
-        if (clock.monotonic() - forwarder.activeAt < harnessStallMs) return;
+        // While it is held back by a slow disk, its silence is ours.
+        if (forwarder.busy || clock.monotonic() - forwarder.activeAt < harnessStallMs) return;
         attempt.stop({ code: "harness_stalled", message: `the harness printed nothing for ${harnessStallMs} ms` });
       }),
     );

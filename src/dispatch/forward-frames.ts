@@ -18,6 +18,9 @@ import type { Metrics } from "../metrics/port.ts";
 import type { LineQuota } from "./line-quota.ts";
 import type { Attempt } from "./run.ts";
 
+/** As much of a large line as goes to the log, which cuts it itself. */
+const SKIPPED_BYTES = 8192;
+
 export interface ForwardOptions {
   readonly clock: Clock;
   readonly log: Log;
@@ -84,7 +87,8 @@ export class FrameForwarder {
       }
       case "large": {
         const frame = await options.largeJson.parseLine(lines.bytes);
-        if (!frame) return this.#skip(lines.bytes.toString("utf8", 0, 200), lines.bytes.length);
+        if (!attempt.live) return;
+        if (!frame) return this.#skip(lines.bytes.toString("utf8", 0, SKIPPED_BYTES), lines.bytes.length);
         this.#forwarded(1, lines.bytes.length);
         if (frame.chunks.length > 0 || !frame.outcome) attempt.forwardBytes(frame.chunks, frame.body);
         this.#note(frame);
@@ -97,6 +101,7 @@ export class FrameForwarder {
 
   #takeShort(lines: readonly string[], ascii: boolean): void {
     const frames: HarnessFrame[] = [];
+    let onlyAscii = ascii;
     let bytes = 0;
     let last: HarnessFrame | undefined;
     for (const line of lines) {
@@ -106,6 +111,7 @@ export class FrameForwarder {
         continue;
       }
       bytes += line.length;
+      onlyAscii &&= frame.verbatim;
       // An outcome has a frame of its own, written by the daemon.
       if (frame.chunks.length > 0 || !frame.outcome) frames.push(frame);
       if (frame.sessionId !== undefined) this.options.onSession(frame.sessionId);
@@ -115,7 +121,7 @@ export class FrameForwarder {
       }
     }
     if (frames.length > 0 || last) this.#forwarded(frames.length, bytes);
-    this.attempt.forward(frames, ascii);
+    this.attempt.forward(frames, onlyAscii);
     if (last) this.#note({ outcome: last.outcome as HarnessOutcome });
   }
 

@@ -9,28 +9,25 @@ export interface Connection {
 }
 
 export class Reader {
-  /** How far it was handed bytes, and how far whole frames. */
+  /** How far in the log it was handed bytes, and how far whole frames. */
   offset: number;
   wholeOffset: number;
-  /** When bytes were last taken off our hands; a reader that is owed bytes and takes none is lost in the end. */
-  tookAt: number;
-  /** True while bytes that it was handed wait in the socket, or more wait in the log. */
-  blocked = false;
+  /** All bytes of the body that the runtime has taken so far, keepalives included. */
+  handedBytes = 0;
   #ended = false;
   #wake: () => void = () => {};
+  #onLost: (why: string) => void = () => {};
 
   constructor(
     readonly attempt: Attempt,
     start: number,
-    now: number,
     readonly connection: Connection | undefined,
   ) {
     this.offset = start;
     this.wholeOffset = start;
-    this.tookAt = now;
   }
 
-  /** True when its body is to end after the line that it is in: a newer owner came, or it was lost. */
+  /** True when its body is to end after the line that it is in: a newer owner came. */
   get ended(): boolean {
     return this.#ended;
   }
@@ -40,8 +37,18 @@ export class Reader {
     this.#wake();
   }
 
+  /** Nobody takes its bytes any more: the connection is closed as it is. */
+  lose(why: string): void {
+    this.#onLost(why);
+  }
+
   /** Calls `wake` at `end()`. One waiter at a time: the pump. */
   onEnd(wake: () => void): void {
     this.#wake = wake;
+  }
+
+  /** Calls `close` at `lose()`. */
+  onLost(close: (why: string) => void): void {
+    this.#onLost = close;
   }
 }

@@ -10,6 +10,7 @@
  */
 import type { FileHandle } from "node:fs/promises";
 import { open } from "node:fs/promises";
+import { parseRecord } from "../disk.ts";
 
 const NEWLINE = 0x0a;
 /** Where the halving of a seek stops and the reading of lines begins. */
@@ -44,6 +45,7 @@ export class RunLog {
   ) {
     this.#fileEnd = end;
     this.#end = end;
+    folder.catch(() => {}); // Told by the first write.
   }
 
   /** A new log, at once; its file comes with the first write. `onFailure` is called once, when the disk refuses. */
@@ -51,7 +53,7 @@ export class RunLog {
     return new RunLog(path, 0, onFailure, folder);
   }
 
-  /** The log of an earlier daemon. A torn last line is cut off, and so is what does not begin like a frame. */
+  /** The log of an earlier daemon. A torn last line is cut off, and so are last lines that are no frames. */
   static async recover(path: string, onFailure: (error: unknown) => void): Promise<RunLog> {
     const handle = await open(path, "r+");
     const { size } = await handle.stat();
@@ -60,7 +62,7 @@ export class RunLog {
     let end = await log.#lastLineStart(size);
     while (end > 0) {
       const start = await log.#lastLineStart(end - 1);
-      if (!Number.isNaN(await log.#seqAt(start))) break;
+      if (isFrame(await log.#readAll(start, end - 1))) break;
       end = start;
     }
     if (end < size) await handle.truncate(end);
@@ -123,8 +125,9 @@ export class RunLog {
     };
   }
 
-  /** Closes the file at once, for a log that is dropped. Readers that are left see an error. */
+  /** Closes the file, for a log that is dropped. */
   async close(): Promise<void> {
+    await this.flushed();
     this.#finished = true;
     const handle = this.#handle;
     this.#handle = undefined;
@@ -144,9 +147,16 @@ export class RunLog {
   async read(offset: number, maxBytes: number): Promise<Buffer> {
     if (offset >= this.#fileEnd) return this.#readTail(offset, maxBytes);
     const buffer = Buffer.allocUnsafe(Math.min(maxBytes, this.#fileEnd - offset));
-    const handle = this.#handle ?? (await this.#reopen());
-    const { bytesRead } = await handle.read(buffer, 0, buffer.length, offset);
-    return buffer.subarray(0, bytesRead);
+    this.retain();
+    try {
+      const handle = this.#handle ?? (await this.#reopen());
+      const { bytesRead } = await handle.read(buffer, 0, buffer.length, offset);
+      // Nobody but this class shortens the file; a reader that waited for the rest would wait for ever.
+      if (bytesRead === 0) throw new Error("the log's file is shorter than it was");
+      return buffer.subarray(0, bytesRead);
+    } finally {
+      await this.release();
+    }
   }
 
   /** The offset of the first line whose seq is above `seq`; `end` when there is none. */
@@ -174,11 +184,14 @@ export class RunLog {
 
   /** For a reader of a finished log. Two that come together share the file. */
   async #reopen(): Promise<FileHandle> {
-    this.#opening ??= open(this.path, "r").then((handle) => {
-      this.#handle = handle;
-      this.#opening = undefined;
-      return handle;
-    });
+    this.#opening ??= open(this.path, "r")
+      .then((handle) => {
+        this.#handle = handle;
+        return handle;
+      })
+      .finally(() => {
+        this.#opening = undefined;
+      });
     return this.#opening;
   }
 
@@ -304,4 +317,9 @@ export class RunLog {
     this.#handle = undefined;
     await handle.close();
   }
+}
+
+/** True for the bytes of a whole frame. Others come from a crash of the machine, which may leave holes in a file. */
+function isFrame(line: Buffer): boolean {
+  return typeof parseRecord(line.toString("utf8"))?.seq === "number";
 }

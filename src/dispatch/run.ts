@@ -45,7 +45,8 @@ export interface RunSummary {
 export interface AttemptHooks {
   /** Called in the step in which the outcome is decided. */
   readonly onOutcome: (attempt: Attempt) => void;
-  readonly onReaders: (attempt: Attempt) => void;
+  /** `reader` came or went. */
+  readonly onReader: (attempt: Attempt, reader: Reader) => void;
 }
 
 export class Attempt {
@@ -166,7 +167,7 @@ export class Attempt {
   addReader(reader: Reader): void {
     this.readers.add(reader);
     this.detachedAt = undefined;
-    this.hooks.onReaders(this);
+    this.hooks.onReader(this, reader);
   }
 
   removeReader(reader: Reader): void {
@@ -176,7 +177,7 @@ export class Attempt {
       this.owner = undefined;
     }
     if (this.readers.size === 0) this.detachedAt = this.clock.now();
-    this.hooks.onReaders(this);
+    this.hooks.onReader(this, reader);
   }
 
   summary(): RunSummary {

@@ -35,20 +35,13 @@ export function respondWithFrames(asked: StreamRequest, options: ReaderOptions):
   const { clock } = options;
   options.withoutTimeout(request);
   const start = "offset" in from ? from.offset : 0;
-  const reader = new Reader(attempt, start, clock.monotonic(), options.connectionOf(request));
+  const reader = new Reader(attempt, start, options.connectionOf(request));
   if (asked.owner) {
     // The older owner's body ends without `done`: whoever reads it learns that somebody else took up the run.
     attempt.owner?.end();
     attempt.owner = reader;
   }
   attempt.addReader(reader);
-  const lose = (why: string): void => {
-    if (attempt.readers.has(reader)) options.metrics()?.readerLost(why);
-    attempt.removeReader(reader);
-    reader.end();
-  };
-  if (request.signal.aborted) lose("closed");
-  else request.signal.addEventListener("abort", () => lose("closed"), { once: true });
   const stream = streamFrames({
     reader,
     from,
@@ -57,7 +50,11 @@ export function respondWithFrames(asked: StreamRequest, options: ReaderOptions):
     clock,
     onActivity: options.onActivity,
     onClose: () => attempt.removeReader(reader),
+    onLost: (why) => options.metrics()?.readerLost(why),
   });
+  // The runtime's cancel of the stream comes with it, but not for a request that was gone before it was answered.
+  if (request.signal.aborted) reader.lose("closed");
+  else request.signal.addEventListener("abort", () => reader.lose("closed"), { once: true });
   return new Response(stream, {
     headers: {
       "Content-Type": CONTENT_TYPE[encoding],

@@ -26,6 +26,8 @@ export interface StreamOptions {
   readonly clock: Clock;
   /** Called when something was handed over: the daemon is not idle. */
   readonly onActivity: () => void;
+  /** Called when it is over because its reader is lost: before `onClose`. */
+  readonly onLost: (why: string) => void;
   /** Called once, when the stream is over in whatever way. */
   readonly onClose: () => void;
 }
@@ -51,7 +53,7 @@ export function streamFrames(options: StreamOptions): ReadableStream<Uint8Array>
     // The socket may have closed a moment ago; then the stream is cancelled, and enqueueing throws.
     if (closed) return;
     controller.enqueue(bytes);
-    reader.blocked = true;
+    reader.handedBytes += bytes.length;
     options.onActivity();
   };
 
@@ -82,9 +84,15 @@ export function streamFrames(options: StreamOptions): ReadableStream<Uint8Array>
 
   return new ReadableStream<Uint8Array>(
     {
+      start(controller) {
+        reader.onLost((why) => {
+          if (closed) return;
+          options.onLost(why);
+          close();
+          controller.error(new Error(`the reader is lost: ${why}`));
+        });
+      },
       async pull(controller) {
-        reader.tookAt = clock.monotonic();
-        reader.blocked = false;
         try {
           if (!begun) {
             begun = true;
@@ -112,7 +120,7 @@ export function streamFrames(options: StreamOptions): ReadableStream<Uint8Array>
           controller.error(error);
         }
       },
-      cancel: close,
+      cancel: () => reader.lose("closed"),
     },
     { highWaterMark: 0 },
   );
