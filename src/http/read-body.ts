@@ -23,10 +23,16 @@ async function readBytes(request: Request, maxBytes: number): Promise<Buffer> {
   if (announced > maxBytes) throw tooLarge();
   const parts: Uint8Array[] = [];
   let length = 0;
-  for await (const part of request.body ?? []) {
-    length += part.length;
-    if (length > maxBytes) throw tooLarge();
-    parts.push(part);
+  try {
+    for await (const part of request.body ?? []) {
+      length += part.length;
+      if (length > maxBytes) throw tooLarge();
+      parts.push(part);
+    }
+  } catch (error) {
+    // The caller has gone: an everyday event, which nobody is left to be told of.
+    if (request.signal.aborted) throw new HttpError("bad_json", "the connection closed within the body");
+    throw error;
   }
   return Buffer.concat(parts);
 }

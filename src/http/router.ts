@@ -35,7 +35,7 @@ export function createRouter(
   onFailed: (error: unknown) => void,
 ): (request: Request) => Promise<Response> {
   const answer = async (request: Request): Promise<Response> => {
-    const url = new URL(request.url);
+    const url = targetOf(request);
     const path = stripPrefix(url.pathname);
     try {
       if (path === "/health")
@@ -61,6 +61,11 @@ export function createRouter(
     response.headers.set("X-Boot-Id", bootId);
     return response;
   };
+}
+
+/** What is asked for, whatever the `Host` header says: a missing one or a broken one is no reason to fail. */
+function targetOf(request: Request): URL {
+  return new URL(`http://daemon${request.url.replace(/^https?:\/\/[^/?#]*/i, "")}`);
 }
 
 function stripPrefix(path: string): string {

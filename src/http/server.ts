@@ -9,6 +9,7 @@ import type { Redactor } from "../log/redact.ts";
 import type { Metrics } from "../metrics/port.ts";
 import type { AdminRoutes } from "./admin-routes.ts";
 import { configure, health, idle, metrics } from "./admin-routes.ts";
+import { json } from "./answer.ts";
 import { TokenAuth } from "./auth.ts";
 import { dispatchRoute } from "./dispatch-route.ts";
 import { readJson } from "./read-body.ts";
@@ -117,6 +118,7 @@ function createRoutes(options: ServerOptions, auth: TokenAuth, readers: ReaderOp
       "/config": { POST: (asked) => configure(asked, admin) },
       "/idle": { GET: () => idle(admin) },
       "/metrics": { GET: () => metrics(admin) },
+      "/openapi.json": { GET: async () => json((await import("./openapi.ts")).openApi(config.version)) },
     },
     run: {
       "": { GET: (asked) => showRun(asked, runs), DELETE: (asked) => cancelRun(asked, runs) },
