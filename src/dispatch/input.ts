@@ -73,7 +73,9 @@ const runId = z
   .min(1)
   .max(MAX_RUN_ID_CHARS)
   .refine((id) => !CONTROL_CHARACTERS.test(id), "must not contain control characters")
-  .refine((id) => id.isWellFormed(), "must be well-formed Unicode");
+  .refine((id) => id.isWellFormed(), "must be well-formed Unicode")
+  // Encoded or not, a URL resolves them away: such a run could be started, but never read again or cancelled.
+  .refine((id) => id !== "." && id !== "..", "must not be a dot segment, which no path can name");
 
 export const dispatchSchema = z.looseObject({
   runId,

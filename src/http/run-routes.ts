@@ -36,7 +36,9 @@ export async function readFrames({ request, url, runId }: RouteRequest, routes: 
       : (wholeNumber(lastEventId, "Last-Event-ID") ?? 0);
   const found = routes.registry.read(runId, after, wholeNumber(url.searchParams.get("attempt"), "attempt"));
   if (!found) return empty();
-  if (found.attempt.readers.size >= routes.maxReaders) {
+  const { readers, owner } = found.attempt;
+  // Of readers by GET: the owner takes none of their places.
+  if (readers.size - (owner ? 1 : 0) >= routes.maxReaders) {
     throw new HttpError("too_many_readers", `${routes.maxReaders} readers are attached`);
   }
   const encoding = wantsEvents(request.headers.get("accept")) ? "sse" : "ndjson";
