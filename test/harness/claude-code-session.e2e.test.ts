@@ -118,3 +118,27 @@ test("a conversation that simply begins is told nothing about memory", async () 
   await bench.run();
   expect(bench.model.requests.at(-1)?.system).not.toContain(LOST);
 });
+
+test("a turn that was stopped within a background subagent resumes, and answers its own prompt", async () => {
+  await using bench = await HarnessBench.open();
+  const task = { description: "look", prompt: "Look.", subagent_type: "Explore", run_in_background: true };
+  bench.model.push(calls(["Agent", task, "agent-call"]), says("It works in the background."), {
+    ...says("Never heard.", { delayMs: 60_000 }),
+    to: "subagent",
+  });
+  const stopped = bench.start({ input: { userMessage: "Begin." } });
+  await stopped.seen((line) => line.chunks?.some((chunk) => chunk.type === "text-end") === true);
+  stopped.child.kill("SIGTERM");
+  const first = await stopped.finished;
+  bench.model.setHandler((request) => {
+    if (request.kind !== "main") return undefined;
+    const latest = userTexts(request).at(-1) ?? "";
+    return says(latest.includes("Go on.") ? "I go on." : "About what was left behind.");
+  });
+  const second = await bench.run({
+    input: { userMessage: "Go on." },
+    session: { id: first.sessionId ?? "", state: "local" },
+  });
+  expect(second.outcome?.type).toBe("finished");
+  expect(second.texts.at(-1)).toBe("I go on.");
+});

@@ -45,10 +45,13 @@ function commandLinesBelow(pid: number): string[] {
 
 test("a start that hangs is ended and tried once more without skills, and the model is told", async () => {
   await using bench = await HarnessBench.open();
-  bench.model.push(says("Without skills."));
+  const skill = "---\nname: rocketry\ndescription: How rockets are built here.\n---\nWith care.\n";
+  await Bun.write(join(bench.configDir, "skills/rocketry/SKILL.md"), skill);
+  bench.model.push(says("With skills."), says("Without skills."));
+  expect((await bench.run()).texts).toEqual(["With skills."]);
   const claudeCodePath = await standIn(
     bench,
-    'case "$*" in *--disable-slash-commands*) exec "$CLAUDE" "$@";; esac\nexec sleep 70001',
+    'case "$*" in *strictPluginOnlyCustomization*) exec "$CLAUDE" "$@";; esac\nexec sleep 70001',
   );
   const turn = await bench.run({ settings: { claudeCodePath, startBudgetMs: 4000 } });
   expect(turn.outcome?.type).toBe("finished");

@@ -54,7 +54,8 @@ export function queryOptions(turn: TurnRequest, start: StartChoices): Options {
       ...(turn.readonly ? { disableAllHooks: false, disableSkillShellExecution: true } : {}),
     },
     ...permissions(turn, start.readOnlyHook),
-    ...(start.withoutSkills ? { extraArgs: { "disable-slash-commands": null } } : {}),
+    // The one setting that keeps Claude Code from reading skills: `--disable-slash-commands` reads them all the same.
+    ...(start.withoutSkills ? { managedSettings: { strictPluginOnlyCustomization: ["skills"] } } : {}),
   };
 }
 

@@ -10,6 +10,7 @@ import type { SpawnedProcess, SpawnOptions } from "@anthropic-ai/claude-agent-sd
 
 /** From SIGTERM to SIGKILL. Claude Code takes 20 ms, 160 ms with shells in the background, which it ends. */
 const TERM_GRACE_MS = 2000;
+const KILL_WAIT_MS = 500;
 const STDERR_TAIL_CHARS = 4096;
 /** `read` fails at end of file, that is when we died; the newline of `dismiss` lets the guard go. */
 const GUARD = `read -r _ && exit
@@ -25,7 +26,7 @@ export interface CliProcess {
   readonly exited: Promise<void>;
   /** The end of what it wrote to stderr. */
   stderrTail(): string;
-  /** Resolves when the process is gone: at the latest `quietMs` and 2 s after the call. */
+  /** Resolves when the process can run no more code: at the latest `quietMs` and 2.5 s after the call. */
   end(quietMs: number): Promise<void>;
 }
 
@@ -61,7 +62,8 @@ export function spawnCli(options: SpawnOptions, log: (line: string) => void): Cl
       child.kill("SIGTERM");
       if (await within(exited, TERM_GRACE_MS)) return;
       child.kill("SIGKILL");
-      await exited;
+      // A process that reads from a mount that hangs cannot die, but it can run no more code either.
+      await within(exited, KILL_WAIT_MS);
     },
   };
 }

@@ -44,10 +44,6 @@ export class Subagents {
     return [output(toolCallId, agent.text, true)];
   }
 
-  isInBackground(toolCallId: string): boolean {
-    return this.#agents.get(toolCallId)?.background === true;
-  }
-
   /** A subagent in the background ended. `report` is its last word; without one, what it wrote stands. */
   ends(toolCallId: string, status: string, report: string): Chunk[] {
     const agent = this.#agents.get(toolCallId);

@@ -144,11 +144,11 @@ function readHeaders(headers: unknown): Record<string, string> {
   return read;
 }
 
-/** ISO 8601, seconds or milliseconds since the epoch. */
+/** ISO 8601, or a number of seconds or milliseconds since the epoch. */
 function readInstant(value: unknown): number | undefined {
-  const parsed = typeof value === "string" ? Date.parse(value) : typeof value === "number" ? value : Number.NaN;
-  if (!Number.isFinite(parsed)) return undefined;
-  return parsed < 1e11 ? parsed * 1000 : parsed;
+  if (typeof value === "number" && value > 0) return value < 1e11 ? value * 1000 : value;
+  const parsed = typeof value === "string" ? Date.parse(value) : Number.NaN;
+  return Number.isFinite(parsed) ? parsed : undefined;
 }
 
 function readCutOff(resume: unknown): string | undefined {
