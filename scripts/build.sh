@@ -5,7 +5,10 @@ cd "$(dirname "$0")/.."
 mkdir -p dist
 # Published by rename: a daemon that runs from the old file keeps it.
 out="dist/.dispatchd.$$"
-trap 'rm -f "$out"' EXIT
+trap 'rm -f "$out" "$out.js"' EXIT
 bun build --compile --minify --bytecode --no-compile-autoload-dotenv --no-compile-autoload-bunfig \
   --outfile "$out" src/main.ts src/frames/large-line-worker.ts
 mv "$out" dist/dispatchd
+# dispatchd/client, for a control plane on Node or Bun.
+bun build src/client/index.ts --target node --format esm --outfile "$out.js" >/dev/null
+mv "$out.js" dist/client.js

@@ -9,6 +9,6 @@ mkdir -p .tmp
 report=".tmp/junit.$$.xml"
 trap 'rm -f "$report"' EXIT
 status=0
-bun test --reporter=junit --reporter-outfile="$report" "$@" || status=$?
+bun test --timeout 60000 --reporter=junit --reporter-outfile="$report" "$@" || status=$?
 bun scripts/count-tests.ts "$report" || status=1
 exit "$status"

@@ -10,6 +10,8 @@ const EXIT_USAGE = 2;
 /** EX_SOFTWARE: a fault of the program itself. */
 const EXIT_INTERNAL = 70;
 
+const STARTED_OFTEN = new Set(["serve", "harness"]);
+
 /** In a compiled binary the script is within it; elsewhere it has to be named. */
 function selfArgv(): string[] {
   return Bun.main.startsWith("/$bunfs/") ? [process.execPath] : [process.execPath, Bun.main];
@@ -64,7 +66,11 @@ async function runScan(args: readonly string[]): Promise<number> {
 
 async function main(argv: readonly string[]): Promise<number> {
   const [command, ...args] = argv;
-  // Straight to what starts most often and has to be quick.
+  // Straight to what starts most often and has to be quick; a question for the version is everywhere the same.
+  if (STARTED_OFTEN.has(command ?? "serve") && args.includes("--version")) {
+    process.stdout.write(`${version}\n`);
+    return 0;
+  }
   if (command === undefined || command === "--dev") return runServe(argv);
   if (command === "serve") return runServe(args);
   if (command === "harness") return runHarness(args);

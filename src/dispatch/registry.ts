@@ -62,7 +62,9 @@ export class RunRegistry {
         }
         throw endedError(dropped);
       }
-      if ((body.after ?? 0) > 0) throw new HttpError("unknown_run", "the run is not known here");
+      // Who names an attempt, or has frames, speaks of a run that began: it is not begun a second time.
+      if ((body.after ?? 0) > 0 || body.attempt !== undefined)
+        throw new HttpError("unknown_run", "the run is not known here");
     }
     return this.#start(body);
   }
