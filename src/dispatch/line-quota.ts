@@ -1,6 +1,7 @@
 /** What a harness prints for people goes to the log: so many characters a line, so many lines a second. */
 import type { Clock } from "../clock/port.ts";
 import type { Log } from "../log/port.ts";
+import type { Redactor, Redactor } from "../log/redact.ts";
 
 const MAX_LINE_CHARS = 4096;
 const LINES_PER_SECOND = 50;
@@ -14,10 +15,12 @@ export class LineQuota {
   constructor(
     private readonly clock: Clock,
     private readonly sink: Log,
+    private readonly redactor: Redactor,
   ) {
     this.#windowStart = clock.monotonic();
   }
 
+  /** `length` is the line's own, where `line` is only its beginning. */
   log(event: string, line: string, length = line.length): void {
     const now = this.clock.monotonic();
     if (now - this.#windowStart >= SECOND_MS) {
@@ -29,8 +32,10 @@ export class LineQuota {
       this.#dropped++;
       return;
     }
-    const cut = length > MAX_LINE_CHARS || line.length > MAX_LINE_CHARS;
-    this.sink.info(event, { line: line.slice(0, MAX_LINE_CHARS), ...(cut ? { cutFrom: length } : {}) });
+    // Before the cut, which would leave half a secret that nobody recognizes.
+    const shown = this.redactor.clean(line);
+    const cut = length > line.length || shown.length > MAX_LINE_CHARS;
+    this.sink.info(event, { line: shown.slice(0, MAX_LINE_CHARS), ...(cut ? { cutFrom: length } : {}) });
   }
 
   /** Says how many lines were dropped since the last report, if any. */

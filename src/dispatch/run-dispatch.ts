@@ -48,6 +48,8 @@ interface Turn {
   readonly session: FoundSession;
   readonly process: RunProcess;
   readonly forwarder: FrameForwarder;
+  /** Resolves when the last of its stderr is in the log. */
+  readonly stderrLogged: Promise<void>;
 }
 
 const SUMMARY_EVERY_MS = 15_000;
@@ -83,6 +85,8 @@ export async function runDispatch(
   else if (predecessor) await predecessor.released;
   attempt.release();
   await attempt.end({ saved: false, reason: "no org volume" });
+  // What it printed last may name its secrets too.
+  await turn?.stderrLogged;
   unhide();
   const elapsedMs = Math.round(clock.monotonic() - startedAt);
   metrics.runEnded(elapsedMs / 1000);
@@ -149,7 +153,7 @@ async function startTurn(
   });
   attempt.state = "running";
   log.info("harness started", { harness: harness.id, pid: process.pid, session: session.state });
-  const quota = new LineQuota(clock, log);
+  const quota = new LineQuota(clock, log, parts.redactor);
   const forwarder = new FrameForwarder(attempt, {
     clock,
     log,
@@ -166,8 +170,8 @@ async function startTurn(
       void savePointer(attempt, harness, pointers, log);
     },
   });
-  void logStderr(process.stderr, quota);
-  return { harness, folders, session, process, forwarder };
+  const stderrLogged = logStderr(process.stderr, quota);
+  return { harness, folders, session, process, forwarder, stderrLogged };
 }
 
 /** Forwards frames until there is an outcome, whoever gives it. */

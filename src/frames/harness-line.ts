@@ -15,6 +15,8 @@ export interface HarnessFrame {
   readonly chunks: readonly Chunk[];
   /** The frame's text from `"chunks":` to its closing brace: `{"seq":N,` goes before it. */
   readonly body: string;
+  /** True when the body is the line's own text, and so has its bytes; otherwise an escape may have become a letter. */
+  readonly verbatim: boolean;
   readonly sessionId?: string;
   readonly outcome?: HarnessOutcome;
 }
@@ -36,9 +38,11 @@ export function parseHarnessLine(line: string): HarnessFrame | undefined {
   if (!Array.isArray(chunks) && !hasOutcome) return undefined;
   const list = (Array.isArray(chunks) ? chunks : []) as Chunk[];
   const sessionId = (session as { id?: unknown } | undefined | null)?.id;
+  const verbatim = isPlain(line, value);
   return {
     chunks: list,
-    body: isPlain(line, value) ? line.slice(1) : `${JSON.stringify({ chunks: list }).slice(1)}`,
+    body: verbatim ? line.slice(1) : JSON.stringify({ chunks: list }).slice(1),
+    verbatim,
     ...(typeof sessionId === "string" && SESSION_ID.test(sessionId) ? { sessionId } : {}),
     ...(hasOutcome ? { outcome: outcome as HarnessOutcome } : {}),
   };

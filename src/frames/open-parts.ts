@@ -8,6 +8,7 @@ import type { Chunk } from "./frame.ts";
 
 export class OpenParts {
   #started = false;
+  #messageId: unknown;
   #closed = false;
   #inStep = false;
   readonly #texts = new Set<string>();
@@ -33,6 +34,9 @@ export class OpenParts {
       case "start":
         this.#started = true;
         this.#closed = false;
+        // Another message: a reader forgets what was open in the one before.
+        if (chunk.messageId !== undefined && chunk.messageId !== this.#messageId) this.#forget();
+        this.#messageId = chunk.messageId ?? this.#messageId;
         return;
       case "start-step":
         this.#inStep = true;
@@ -77,6 +81,13 @@ export class OpenParts {
     }
   }
 
+  #forget(): void {
+    this.#texts.clear();
+    this.#reasonings.clear();
+    this.#tools.clear();
+    this.#inStep = false;
+  }
+
   /**
    * The chunks that end what is open, parked calls excepted, and the step. The caller adds what ends the message.
    * Empty when the message never began or has ended.
@@ -98,6 +109,6 @@ export class OpenParts {
 /** As much of a chunk as `OpenParts.note` looks at: what a worker sends across instead of megabytes. */
 export function outlineOf(chunk: Chunk): Chunk {
   if (typeof chunk !== "object" || chunk === null) return chunk;
-  const { type, id, toolCallId, preliminary } = chunk;
-  return { type, id, toolCallId, preliminary };
+  const { type, id, toolCallId, preliminary, messageId } = chunk;
+  return { type, id, toolCallId, preliminary, messageId };
 }
