@@ -1,7 +1,7 @@
 /** What a harness prints for people goes to the log: so many characters a line, so many lines a second. */
 import type { Clock } from "../clock/port.ts";
 import type { Log } from "../log/port.ts";
-import type { Redactor, Redactor } from "../log/redact.ts";
+import type { Redactor } from "../log/redact.ts";
 
 const MAX_LINE_CHARS = 4096;
 const LINES_PER_SECOND = 50;
@@ -20,7 +20,6 @@ export class LineQuota {
     this.#windowStart = clock.monotonic();
   }
 
-  /** `length` is the line's own, where `line` is only its beginning. */
   log(event: string, line: string, length = line.length): void {
     const now = this.clock.monotonic();
     if (now - this.#windowStart >= SECOND_MS) {
