@@ -87,7 +87,7 @@ async function ask(
   return { count: lines.length, markers };
 }
 
-/** What the helper printed until it ended, or until it was killed for taking too long. Rejects if it cannot start. */
+/** What the helper printed until it ended, or until it was killed for taking too long. Rejects if it cannot do its work. */
 function runHelper([command = "", ...args]: readonly string[], clock: Clock): Promise<string> {
   return new Promise((resolve, reject) => {
     // Not detached: what is in the daemon's own session is no run's.
@@ -96,18 +96,18 @@ function runHelper([command = "", ...args]: readonly string[], clock: Clock): Pr
     let output = "";
     const cancelDeadline = clock.after(DEADLINE_MS, () => {
       child.kill("SIGKILL");
-      finish();
-    });
-    const finish = (): void => {
-      cancelDeadline();
       child.stdout.destroy();
       resolve(output);
-    };
+    });
     child.stdout.setEncoding("utf8");
     child.stdout.on("data", (text: string) => {
       output += text;
     });
-    child.stdout.on("end", finish);
+    child.on("close", (code) => {
+      cancelDeadline();
+      if (code === 0) resolve(output);
+      else reject(new Error(`the process scanner ended with ${code}`));
+    });
     child.on("error", (error) => {
       cancelDeadline();
       reject(error);

@@ -78,7 +78,7 @@ export interface Processes {
   /**
    * Ends what an earlier daemon with this `nonce` left behind, and nothing else: processes whose environment carries
    * the marker with that nonce, and their descendants. Resolves with how many were killed. Rejects for this daemon's
-   * own nonce.
+   * own nonce, and when processes or their environments cannot be read at all.
    */
   endLeftovers(nonce: string): Promise<number>;
 }

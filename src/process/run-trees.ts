@@ -5,7 +5,7 @@ import type { Log } from "../log/port.ts";
 import { attribute, type Daemon, type Orphan, type RunTree } from "./attribution.ts";
 import { visitInSlices } from "./in-slices.ts";
 import { climbKillLadder, type Grace, sweep } from "./kill-ladder.ts";
-import { createMarkerReader, type MarkerReader } from "./markers.ts";
+import { createMarkerReader, type MarkerReader, type Markers } from "./markers.ts";
 import { reap } from "./native.ts";
 import type { EndReport } from "./port.ts";
 import { identityOf, type ProcEntry, type ProcTable, readProcEntry, readProcTable } from "./proc-table.ts";
@@ -108,7 +108,7 @@ export class RunTrees {
     const mine = possible.filter((orphan) => !doubtful.includes(orphan));
     const unread = doubtful.map(({ top }) => top).filter((top) => top.alive && !this.#unmarked.has(identityOf(top)));
     if (unread.length > 0) {
-      const markers = await this.#markers.read(unread, MAX_HANGS);
+      const markers = await this.#readMarkers(unread);
       for (const orphan of doubtful) {
         const marker = markers.get(identityOf(orphan.top));
         if (marker === undefined) continue;
@@ -119,6 +119,16 @@ export class RunTrees {
       }
     }
     return mine.flatMap((orphan) => orphan.tree);
+  }
+
+  /** Without a scanner what cannot be told apart is left to the last run; what is certain is still ended. */
+  async #readMarkers(entries: readonly ProcEntry[]): Promise<Markers> {
+    try {
+      return await this.#markers.read(entries, MAX_HANGS);
+    } catch (thrown) {
+      this.#options.log.error("markers unreadable", { message: messageOf(thrown) });
+      return new Map();
+    }
   }
 
   #ownerByMarker(marker: string | null, asking: RunTree): RunTree | undefined {

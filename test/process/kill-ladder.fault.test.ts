@@ -180,6 +180,23 @@ describe("others", () => {
   });
 });
 
+test("without a scanner a run still ends, with all that is certainly its own", async () => {
+  const blind = openProcesses(["/no/such/scanner"]);
+  const other = blind.processes.spawn(script("exec sleep 600", { runName: "other/1" }));
+  const stray = `${blind.dir}/stray`;
+  const run = blind.processes.spawn(
+    script(
+      `(setsid sh -c 'echo $$ > ${stray}; exec sleep 600' &); (sleep 600 & echo $! > ${file("child")}); exec sleep 600`,
+    ),
+  );
+  const [strayPid, child] = [await pidIn(stray), await pidIn(file("child"))];
+  expect(await run.end(0)).toMatchObject({ left: [] });
+  expect([exists(child), isAlive(other.pid ?? 0)]).toEqual([false, true]);
+  await other.end(0);
+  expect(exists(strayPid)).toBe(false);
+  await blind.close();
+});
+
 test("sixteen runs end together, with their strays", async () => {
   const names = Array.from({ length: 16 }, (_, index) => `run${index}`);
   const runs = names.map((name) =>
