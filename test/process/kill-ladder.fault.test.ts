@@ -181,7 +181,7 @@ describe("others", () => {
 });
 
 test("without a scanner a run still ends, with all that is certainly its own", async () => {
-  const blind = openProcesses(["/no/such/scanner"]);
+  const blind = openProcesses({ scannerArgv: ["/no/such/scanner"] });
   const other = blind.processes.spawn(script("exec sleep 600", { runName: "other/1" }));
   const stray = `${blind.dir}/stray`;
   const run = blind.processes.spawn(

@@ -15,14 +15,14 @@ export const quietLog: Log = { debug() {}, info() {}, warn() {}, error() {}, chi
 let made = 0;
 
 /** `Processes` with a nonce of its own, and a folder; both are given up by `close`. */
-export function openProcesses(scannerArgv = SCANNER_ARGV): {
+export function openProcesses({ scannerArgv = SCANNER_ARGV, clock = systemClock } = {}): {
   processes: Processes;
   nonce: string;
   dir: string;
   close(): Promise<void>;
 } {
   const nonce = `test-${process.pid}-${++made}`;
-  const processes = createProcesses({ clock: systemClock, log: quietLog, nonce, scannerArgv });
+  const processes = createProcesses({ clock, log: quietLog, nonce, scannerArgv });
   const dir = mkdtempSync(join(tmpdir(), "dispatchd-process-"));
   const runs: RunProcess[] = [];
   return {
