@@ -7,6 +7,8 @@ import type { FrameForwarder } from "./forward-frames.ts";
 import type { Attempt } from "./run.ts";
 
 const STALL_CHECK_MS = 250;
+/** What a harness needs to leave after its outcome: Claude Code takes up to 0.3 s to write its transcript. */
+const LEAVE_MS = 1000;
 
 type Limits = Pick<Config, "harnessStallMs" | "runMaxMs" | "eofGraceMs" | "exitGraceMs" | "killGraceMs">;
 
@@ -101,8 +103,8 @@ function outcomeOfExit(exit: ExitStatus): Outcome {
 }
 
 /**
- * Ends what is left. A harness that gave its outcome may leave by itself within `exitGraceMs`; one that was stopped is
- * ended at once. `onInert` is called, and awaited, when nothing of it can run code any more.
+ * Ends what is left. A harness that gave its outcome may leave by itself; one that was stopped is ended at once.
+ * `onInert` is called, and awaited, when nothing of it can run code any more.
  */
 export async function stopHarness(
   attempt: Attempt,
@@ -111,14 +113,7 @@ export async function stopHarness(
   clock: Clock,
   onInert: () => Promise<void>,
 ): Promise<EndReport> {
-  if (!attempt.signal.aborted) {
-    const timer = new AbortController();
-    await Promise.race([
-      process.exited,
-      clock.sleep(limits.exitGraceMs, AbortSignal.any([attempt.signal, timer.signal])),
-    ]);
-    timer.abort();
-  }
+  if (!attempt.stopped) await waitForExit(attempt.signal, process, limits.exitGraceMs, clock);
   const ended = process.end(limits.killGraceMs);
   // The end is bounded, and says what is left: the thread is not held up for longer than that.
   await Promise.race([process.inert, ended]);
@@ -126,4 +121,15 @@ export async function stopHarness(
   const report = await ended;
   process.closeOutput();
   return report;
+}
+
+/**
+ * Waits up to `graceMs` for the harness to leave. A stop shortens that, but not to nothing: the harness may be writing
+ * the end of the transcript, and the next turn often comes as soon as the outcome is read.
+ */
+async function waitForExit(stop: AbortSignal, process: RunProcess, graceMs: number, clock: Clock): Promise<void> {
+  const exited = new AbortController();
+  void process.exited.then(() => exited.abort());
+  await clock.sleep(graceMs, AbortSignal.any([stop, exited.signal]));
+  if (stop.aborted) await clock.sleep(Math.min(graceMs, LEAVE_MS), exited.signal);
 }

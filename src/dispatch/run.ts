@@ -53,6 +53,8 @@ export class Attempt {
   state: AttemptState = "preparing";
   outcome: Outcome | undefined;
   settled: Settled | undefined;
+  /** True when `stop` decided the outcome. */
+  stopped = false;
   sessionId: string | undefined;
   detachedAt: number | undefined;
   endedAt: number | undefined;
@@ -95,7 +97,7 @@ export class Attempt {
   }
 
   stop(reason: StopReason): void {
-    this.conclude({ type: "failed", error: reason });
+    if (this.conclude({ type: "failed", error: reason })) this.stopped = true;
     if (!this.#stop.signal.aborted) this.#stop.abort(reason);
   }
 

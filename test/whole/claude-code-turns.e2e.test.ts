@@ -140,6 +140,18 @@ test("a daemon that is killed in mid-turn is closed by the next one, and the thr
   expect(next[0]?.preparation?.session).toBe("local");
 });
 
+test("a turn that is dispatched as soon as the outcome is read finds the whole conversation", async () => {
+  for (const number of [1, 2, 3]) {
+    model.push(says(`Answer ${number}.`));
+    const response = await daemon.dispatch({ runId: `r${number}`, threadId: "t", input: input(`Question ${number}.`) });
+    for await (const frame of framesOf(response)) if (frame.outcome) break;
+  }
+  const asked = model.requests.filter(({ kind }) => kind === "main").at(-1);
+  expect(asked && userTexts(asked)).toEqual(["Question 1.", "Question 2.", "Question 3."]);
+  expect(JSON.stringify(asked?.messages)).toContain("Answer 1.");
+  expect(JSON.stringify(asked?.messages)).toContain("Answer 2.");
+});
+
 test("a newer dispatch takes the thread over while the model talks", async () => {
   model.push(says("Slow words. ".repeat(100), { betweenDeltasMs: 40 }));
   const first = await daemon.dispatch({ runId: "r1", threadId: "t", input: input("First.") });
