@@ -7,7 +7,7 @@ import { join } from "node:path";
 import type { Clock } from "../clock/port.ts";
 import { parseRecord } from "../disk.ts";
 import { errnoOf, messageOf } from "../errors.ts";
-import type { Frame } from "../frames/frame.ts";
+import type { Frame, Outcome } from "../frames/frame.ts";
 import { parseHarnessLine } from "../frames/harness-line.ts";
 import { LineSplitter } from "../frames/split-lines.ts";
 import type { Log } from "../log/port.ts";
@@ -94,10 +94,11 @@ async function readEnd(log: RunLog): Promise<LastFrames> {
   const { seq } = last;
   if (last.outcome) return { lastSeq: seq, outcome: last.outcome };
   if (!last.done || !last.settled) return { lastSeq: seq };
-  const start = await log.offsetAfter(seq - 2);
-  const before = (await log.read(start, log.end - start)).toString("utf8").split("\n")[0];
-  const { outcome } = (parseRecord(before) ?? {}) as Partial<Frame>;
-  return { lastSeq: seq, settled: last.settled, ...(outcome ? { outcome } : {}) };
+  const before = await log.readAll(await log.offsetAfter(seq - 2), (await log.offsetAfter(seq - 1)) - 1);
+  const { outcome } = (parseRecord(before.toString("utf8")) ?? {}) as Partial<Frame>;
+  // A crash of the machine may have eaten the outcome; the last frame tells how it ended.
+  const told: Outcome = last.error ? { type: "failed", error: last.error } : { type: "finished" };
+  return { lastSeq: seq, settled: last.settled, outcome: outcome ?? told };
 }
 
 /** What was open when the log was cut, so that the end of the message closes it. */

@@ -18,6 +18,12 @@ const SEEK_WINDOW_BYTES = 64 << 10;
 const SEQ_PREFIX = /^\{"seq":(\d+)/;
 const SEQ_PREFIX_BYTES = 32;
 
+/** What of the file system a log needs; a test hands in one that fails. */
+export type OpenFile = (path: string, flags: "r" | "r+" | "wx+", mode?: number) => Promise<LogFile>;
+export type LogFile = Pick<FileHandle, "read" | "stat" | "truncate" | "close"> & {
+  write(bytes: Buffer, offset: number, length: number, position: number): Promise<{ bytesWritten: number }>;
+};
+
 /** Bytes that may wait for the disk before the harness's stdout is not read any more. */
 export const MAX_PENDING_BYTES = 1 << 20;
 
@@ -33,8 +39,8 @@ export class RunLog {
   #drainers: (() => void)[] = [];
   #failure: unknown;
   #users = 0;
-  #handle: FileHandle | undefined;
-  #opening: Promise<FileHandle> | undefined;
+  #handle: LogFile | undefined;
+  #opening: Promise<LogFile> | undefined;
 
   private constructor(
     private readonly path: string,
@@ -42,6 +48,7 @@ export class RunLog {
     private readonly onFailure: (error: unknown) => void,
     /** What has to be there before the file: its folder. Rejected: the disk failed at the start. */
     private readonly folder: Promise<unknown>,
+    private readonly openFile: OpenFile,
   ) {
     this.#fileEnd = end;
     this.#end = end;
@@ -49,20 +56,25 @@ export class RunLog {
   }
 
   /** A new log, at once; its file comes with the first write. `onFailure` is called once, when the disk refuses. */
-  static create(path: string, folder: Promise<unknown>, onFailure: (error: unknown) => void): RunLog {
-    return new RunLog(path, 0, onFailure, folder);
+  static create(
+    path: string,
+    folder: Promise<unknown>,
+    onFailure: (error: unknown) => void,
+    openFile: OpenFile = open,
+  ): RunLog {
+    return new RunLog(path, 0, onFailure, folder, openFile);
   }
 
   /** The log of an earlier daemon. A torn last line is cut off, and so are last lines that are no frames. */
-  static async recover(path: string, onFailure: (error: unknown) => void): Promise<RunLog> {
-    const handle = await open(path, "r+");
+  static async recover(path: string, onFailure: (error: unknown) => void, openFile: OpenFile = open): Promise<RunLog> {
+    const handle = await openFile(path, "r+");
     const { size } = await handle.stat();
-    const log = new RunLog(path, size, onFailure, Promise.resolve());
+    const log = new RunLog(path, size, onFailure, Promise.resolve(), openFile);
     log.#handle = handle;
     let end = await log.#lastLineStart(size);
     while (end > 0) {
       const start = await log.#lastLineStart(end - 1);
-      if (isFrame(await log.#readAll(start, end - 1))) break;
+      if (isFrame(await log.readAll(start, end - 1))) break;
       end = start;
     }
     if (end < size) await handle.truncate(end);
@@ -179,23 +191,11 @@ export class RunLog {
   async lastLine(): Promise<Buffer | undefined> {
     if (this.#end === 0) return undefined;
     const start = await this.#lastLineStart(this.#end - 1);
-    return this.#readAll(start, this.#end - 1);
+    return this.readAll(start, this.#end - 1);
   }
 
-  /** For a reader of a finished log. Two that come together share the file. */
-  async #reopen(): Promise<FileHandle> {
-    this.#opening ??= open(this.path, "r")
-      .then((handle) => {
-        this.#handle = handle;
-        return handle;
-      })
-      .finally(() => {
-        this.#opening = undefined;
-      });
-    return this.#opening;
-  }
-
-  async #readAll(start: number, end: number): Promise<Buffer> {
+  /** All bytes from `start` up to `end`. */
+  async readAll(start: number, end: number): Promise<Buffer> {
     const parts: Buffer[] = [];
     for (let at = start; at < end; ) {
       const part = await this.read(at, end - at);
@@ -204,6 +204,19 @@ export class RunLog {
       at += part.length;
     }
     return Buffer.concat(parts);
+  }
+
+  /** For a reader of a finished log. Two that come together share the file. */
+  async #reopen(): Promise<LogFile> {
+    this.#opening ??= this.openFile(this.path, "r")
+      .then((handle) => {
+        this.#handle = handle;
+        return handle;
+      })
+      .finally(() => {
+        this.#opening = undefined;
+      });
+    return this.#opening;
   }
 
   async #seqAt(offset: number): Promise<number> {
@@ -245,7 +258,7 @@ export class RunLog {
     let end = before;
     while (end > 0) {
       const start = Math.max(0, end - SEEK_WINDOW_BYTES);
-      const part = await this.#readAll(start, end);
+      const part = await this.readAll(start, end);
       const newline = part.lastIndexOf(NEWLINE);
       if (newline >= 0) return start + newline + 1;
       end = start;
@@ -284,7 +297,7 @@ export class RunLog {
   /** A write may be short without an error on a full disk: the next one tells. */
   async #writeWhole(batch: Buffer): Promise<void> {
     await this.folder;
-    this.#handle ??= await open(this.path, "wx+", 0o600);
+    this.#handle ??= await this.openFile(this.path, "wx+", 0o600);
     for (let done = 0; done < batch.length; ) {
       const { bytesWritten } = await this.#handle.write(batch, done, batch.length - done, this.#fileEnd + done);
       if (bytesWritten === 0) throw new Error("the disk takes no byte");
