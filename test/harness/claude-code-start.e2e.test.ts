@@ -57,9 +57,11 @@ test("a start that hangs is ended and tried once more without skills, and the mo
   expect(turn.outcome?.type).toBe("finished");
   expect(turn.texts).toEqual(["Without skills."]);
   expect(turn.stderr).toContain("did not start within 4000 ms; starting once more without skills");
-  expect(bench.model.requests.find((request) => request.kind === "main")?.system).toContain(
-    "Skills could not be loaded",
-  );
+  const [before, after] = bench.model.requests.filter((request) => request.kind === "main");
+  expect(JSON.stringify(before?.messages)).toContain("How rockets are built here.");
+  expect(JSON.stringify(after?.messages)).not.toContain("How rockets are built here.");
+  expect(before?.system).not.toContain("Skills could not be loaded");
+  expect(after?.system).toContain("Skills could not be loaded");
 }, 20_000);
 
 test("a second start that hangs ends the turn as stalled", async () => {
@@ -69,6 +71,17 @@ test("a second start that hangs ends the turn as stalled", async () => {
   expect(turn.outcome).toMatchObject({ type: "failed", error: { code: "harness_stalled" } });
   expect(turn.chunks).toEqual([]);
 });
+
+test("a checkout's hook that takes longer than the budget does not count as a start that hangs", async () => {
+  await using bench = await HarnessBench.open();
+  const hooks = { SessionStart: [{ hooks: [{ type: "command", command: "sleep 5; echo the hook ran" }] }] };
+  await Bun.write(join(bench.repo, ".claude/settings.json"), JSON.stringify({ hooks }));
+  bench.model.push(says("After the hook."));
+  const turn = await bench.run({ settings: { startBudgetMs: 3500 } });
+  expect(turn.texts).toEqual(["After the hook."]);
+  expect(turn.stderr).toBe("");
+  expect(JSON.stringify(bench.model.requests[0]?.messages)).toContain("the hook ran");
+}, 20_000);
 
 test("a Claude Code that cannot start says why", async () => {
   await using bench = await HarnessBench.open();

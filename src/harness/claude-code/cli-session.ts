@@ -20,6 +20,8 @@ import type { CliProcess } from "./spawn-cli.ts";
 
 /** An idle Claude Code answers a question within milliseconds. */
 const CONTROL_BUDGET_MS = 10_000;
+/** A hook of the checkout that runs at the start of a session may install things: no start hangs because of it. */
+const HOOK_BUDGET_MS = 600_000;
 
 export type StartFailure =
   /** Nothing was heard of it within the budget. */
@@ -31,11 +33,11 @@ export type StartFailure =
 export interface TurnSession {
   /** Of the user message: results name the prompt that they answer. */
   readonly promptId: string;
-  /** Undefined when it is ready for the prompt. */
+  /** Undefined when it is ready for the prompt. Budgets begin anew with every sign of life. */
   ready(budgetMs: number): Promise<StartFailure | undefined>;
   mcpServers(): Promise<McpServerStatus[]>;
   sendPrompt(): void;
-  /** The `init` that begins the turn. The budget begins anew with every sign of life: hooks of a checkout may be slow. */
+  /** The `init` that begins the turn. */
   init(budgetMs: number): Promise<SDKSystemMessage | StartFailure>;
   /** What follows `init`. Undefined when it ended; throws when it ended badly. */
   next(): Promise<SDKMessage | undefined>;
@@ -49,7 +51,9 @@ export class CliSession implements TurnSession {
   readonly #releasePrompt: () => void;
   readonly #closeInput: () => void;
   #process: CliProcess | undefined;
-  #next: Promise<IteratorResult<SDKMessage, void>> | undefined;
+  /** A message that is being waited for: whoever reads next takes it over. */
+  #pending: Promise<IteratorResult<SDKMessage, void>> | undefined;
+  readonly #runningHooks = new Set<string>();
 
   constructor(
     query: (params: { prompt: AsyncIterable<SDKUserMessage>; options: Options }) => Query,
@@ -75,12 +79,10 @@ export class CliSession implements TurnSession {
   }
 
   async ready(budgetMs: number): Promise<StartFailure | undefined> {
-    try {
-      const answer = await withTimeout(this.#query.initializationResult(), budgetMs);
-      return answer === TIMEOUT ? { type: "stalled" } : undefined;
-    } catch (error) {
-      return this.#refusal(error);
-    }
+    const answered = this.#query.initializationResult().then(() => READY);
+    // Whoever waits for it is told; nobody does after a failure that was heard of in another way.
+    answered.catch(() => undefined);
+    return this.#untilStarted(budgetMs, () => false, answered).then((end) => (end === READY ? undefined : end));
   }
 
   async mcpServers(): Promise<McpServerStatus[]> {
@@ -94,15 +96,38 @@ export class CliSession implements TurnSession {
   }
 
   async init(budgetMs: number): Promise<SDKSystemMessage | StartFailure> {
+    let init: SDKSystemMessage | undefined;
+    const end = await this.#untilStarted(budgetMs, (message) => {
+      if (message.type === "system" && message.subtype === "init") init = message;
+      return init !== undefined;
+    });
+    return init ?? (end === READY ? { type: "stalled" } : end);
+  }
+
+  async next(): Promise<SDKMessage | undefined> {
+    const next = await (this.#pending ?? this.#query.next());
+    this.#pending = undefined;
+    return next.done ? undefined : next.value;
+  }
+
+  /** Reads messages until one is the awaited, or `ready` settles, or the start has failed. */
+  async #untilStarted(
+    budgetMs: number,
+    isAwaited: (message: SDKMessage) => boolean,
+    ready?: Promise<typeof READY>,
+  ): Promise<typeof READY | StartFailure> {
     try {
       for (;;) {
-        this.#next ??= this.#query.next();
-        const next = await withTimeout(this.#next, budgetMs);
-        if (next === TIMEOUT) return { type: "stalled" };
-        this.#next = undefined;
-        if (next.done) return this.#refusal(undefined);
-        const message = next.value;
-        if (message.type === "system" && message.subtype === "init") return message;
+        this.#pending ??= this.#query.next();
+        const patienceMs = this.#runningHooks.size > 0 ? HOOK_BUDGET_MS : budgetMs;
+        const heard = await withTimeout(Promise.race([this.#pending, ...(ready ? [ready] : [])]), patienceMs);
+        if (heard === TIMEOUT) return { type: "stalled" };
+        if (heard === READY) return READY;
+        this.#pending = undefined;
+        if (heard.done) return this.#refusal(undefined);
+        const message = heard.value;
+        this.#noteHook(message);
+        if (isAwaited(message)) return READY;
         if (message.type === "result" && message.is_error) {
           const reason = message.subtype === "success" ? message.result : message.errors.join("; ");
           return { type: "refused", reason };
@@ -113,9 +138,10 @@ export class CliSession implements TurnSession {
     }
   }
 
-  async next(): Promise<SDKMessage | undefined> {
-    const next = await this.#query.next();
-    return next.done ? undefined : next.value;
+  #noteHook(message: SDKMessage): void {
+    if (message.type !== "system") return;
+    if (message.subtype === "hook_started") this.#runningHooks.add(message.hook_id);
+    if (message.subtype === "hook_response") this.#runningHooks.delete(message.hook_id);
   }
 
   async end(quietMs: number): Promise<void> {
@@ -142,6 +168,7 @@ async function* promptStream(
   await closed;
 }
 
+const READY = Symbol("ready");
 const TIMEOUT = Symbol("timeout");
 
 async function withTimeout<T>(promise: Promise<T>, ms: number): Promise<T | typeof TIMEOUT> {

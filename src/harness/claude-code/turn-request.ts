@@ -59,7 +59,8 @@ export function readTurnRequest(stdin: string): TurnRequest {
   const workspace = record(input.workspace);
   const models = readModels(input.models);
   const settings = readSettings(document.settings);
-  const [model = settings.model, ...fallbackModels] = models;
+  // Claude Code refuses to start with a fallback that is the model itself.
+  const [model = settings.model, ...fallbackModels] = [...new Set(models)];
   const mcp = readEndpoint(input.mcp);
   const cutOffReason = readCutOff(input.resume);
   return {
