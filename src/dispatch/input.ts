@@ -119,7 +119,9 @@ export function check<T>(schema: z.ZodType<T>, value: unknown): T {
   if (result.success) return result.data;
   const issue = result.error.issues[0];
   const path = issue?.path.map(String).join(".") || "body";
-  throw new HttpError("bad_input", `${path}: ${issue?.message ?? "is not valid"}`);
+  // Of a name in a record the inner issue says what is wrong with it.
+  const message = (issue?.code === "invalid_key" ? issue.issues[0] : issue)?.message ?? "is not valid";
+  throw new HttpError("bad_input", `${path}: ${message}`);
 }
 
 function hasText(message: z.infer<typeof textPart> | unknown): boolean {

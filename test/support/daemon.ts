@@ -4,7 +4,7 @@
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { chown, mkdtemp, readFile, rm } from "node:fs/promises";
+import { chown, mkdtemp, readdir, readFile, readlink, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -178,6 +178,14 @@ export class TestDaemon {
   async starts(): Promise<string[]> {
     const text = await readFile(this.path("starts"), "utf8").catch(() => "");
     return text.split("\n").filter(Boolean);
+  }
+
+  /** What the process has open: paths of files, and names of sockets and pipes. */
+  async openFiles(): Promise<string[]> {
+    const folder = `/proc/${this.pid}/fd`;
+    // One that was closed since the listing is not open.
+    const links = (await readdir(folder)).map((name) => readlink(`${folder}/${name}`).catch(() => undefined));
+    return (await Promise.all(links)).filter((path) => path !== undefined);
   }
 
   /** Sends the signal and resolves with the exit code, or the signal's name. */
