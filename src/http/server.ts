@@ -74,6 +74,8 @@ export function startServer(options: ServerOptions): Bun.Server<undefined> {
     idleTimeout: IDLE_TIMEOUT_S,
     maxRequestBodySize: Number.MAX_SAFE_INTEGER,
     development: false,
+    // Said outright: without `development` Bun shares the port, and any process of this user could answer for us.
+    reusePort: false,
     fetch: route,
   });
   return server;
