@@ -104,7 +104,8 @@ export class HarnessBench implements AsyncDisposable {
   }
 
   start(choices: TurnChoices = {}): RunningTurn {
-    const child = spawn(process.execPath, [join(import.meta.dir, "main.ts")], {
+    const program = join(import.meta.dir, "../../../src/main.ts");
+    const child = spawn(process.execPath, [program, "harness", "claude-code"], {
       env: this.environment(choices.env),
       cwd: this.root,
       stdio: ["pipe", "pipe", "pipe"],
