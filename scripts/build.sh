@@ -6,8 +6,9 @@ mkdir -p dist
 # Published by rename: a daemon that runs from the old file keeps it.
 out="dist/.dispatchd.$$"
 trap 'rm -f "$out" "$out.js"' EXIT
-bun build --compile --minify --bytecode --no-compile-autoload-dotenv --no-compile-autoload-bunfig \
-  --outfile "$out" src/main.ts src/frames/large-line-worker.ts
+# Split: a subcommand loads its own part and nothing of the others, which is what makes a start short.
+bun build --compile --minify --bytecode --format=esm --splitting \
+  --no-compile-autoload-dotenv --no-compile-autoload-bunfig --outfile "$out" src/main.ts src/frames/large-line-worker.ts
 mv "$out" dist/dispatchd
 # dispatchd/client, for a control plane on Node or Bun.
 bun build src/client/index.ts --target node --format esm --outfile "$out.js" >/dev/null

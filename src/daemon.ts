@@ -4,7 +4,6 @@
  * Nothing heavy is loaded and nothing slow is done before it listens; what needs either waits for it. /health waits
  * for nothing.
  */
-import { randomBytes } from "node:crypto";
 import type { Clock } from "./clock/port.ts";
 import type { Config } from "./config.ts";
 import { Dispatcher } from "./dispatch/dispatcher.ts";
@@ -21,6 +20,7 @@ import type { Log } from "./log/port.ts";
 import type { Redactor } from "./log/redact.ts";
 import { lockFile, makeNonDumpable } from "./process/native.ts";
 import { createProcesses } from "./process/run-processes.ts";
+import { randomHex } from "./random-hex.ts";
 import { createPointers } from "./session/pointer.ts";
 
 export interface DaemonOptions {
@@ -53,7 +53,7 @@ export function startDaemon({ config, clock, log, redactor, selfArgv }: DaemonOp
   makeNonDumpable();
   const state = openState(config.stateDir);
   redactor.hide([config.token.reveal()]);
-  const nonce = randomBytes(16).toString("hex");
+  const nonce = randomHex(16);
   const earlierNonces = addNonce(state, nonce);
   const largeJson = createLargeJson();
   const processes = createProcesses({ clock, log, nonce, scannerArgv: [...selfArgv, "proc-scan"] });
@@ -72,7 +72,7 @@ export function startDaemon({ config, clock, log, redactor, selfArgv }: DaemonOp
     ownerIsThere: ({ owner }) => owner?.connection === undefined || isConnectionOpen(owner.connection),
   });
   const { promise: late, resolve: loaded } = Promise.withResolvers<LateModules>();
-  const server = listen(() => startServer({ config, clock, log, redactor, largeJson, dispatcher, late }));
+  const server = listen(config, () => startServer({ config, clock, log, redactor, largeJson, dispatcher, late }));
   const url = `http://${addressOf(config.host)}:${server.port}`;
   const { version, bootId, appRoot } = config;
   log.info("listening", {
@@ -137,11 +137,11 @@ function openState(stateDir: string): StateDir {
   return state;
 }
 
-function listen<T>(start: () => T): T {
+function listen<T>({ host, port }: Config, start: () => T): T {
   try {
     return start();
   } catch (error) {
-    throw new StartError(`cannot listen: ${errnoOf(error) ?? messageOf(error)}`);
+    throw new StartError(`cannot listen on ${host} port ${port}: ${errnoOf(error) ?? messageOf(error)}`);
   }
 }
 

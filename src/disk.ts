@@ -1,16 +1,16 @@
 /** Small files of the daemon's own on the pod's disk. Never for a path below APP_ROOT/org, which may hang. */
-import { createHash, randomBytes } from "node:crypto";
 import { open, rename, rm } from "node:fs/promises";
 import { errnoOf } from "./errors.ts";
+import { randomHex } from "./random-hex.ts";
 
 /** A file name for any text: two texts never share one, and no text can leave the folder. */
 export function fileNameOf(text: string): string {
-  return createHash("sha256").update(text, "utf8").digest("hex").slice(0, 40);
+  return new Bun.CryptoHasher("sha256").update(text, "utf8").digest("hex").slice(0, 40);
 }
 
 /** Replaces a file as a whole: a reader, or a restart, finds the old content or the new one. */
 export async function writeWhole(path: string, content: string): Promise<void> {
-  const temporary = `${path}.${randomBytes(6).toString("hex")}.tmp`;
+  const temporary = `${path}.${randomHex(6)}.tmp`;
   try {
     const handle = await open(temporary, "wx", 0o600);
     try {

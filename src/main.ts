@@ -18,7 +18,11 @@ function selfArgv(): string[] {
 }
 
 async function runServe(args: readonly string[]): Promise<number> {
-  const [{ serve }, { SECRET_SETTINGS }] = await Promise.all([import("./serve.ts"), import("./config.ts")]);
+  const [{ serve }, { SECRET_SETTINGS }, { standardStream }] = await Promise.all([
+    import("./serve.ts"),
+    import("./config.ts"),
+    import("./log/standard-stream.ts"),
+  ]);
   const env = { ...process.env };
   // Read once, and then gone: neither a library nor a child finds them.
   for (const name of SECRET_SETTINGS) delete process.env[name];
@@ -28,8 +32,8 @@ async function runServe(args: readonly string[]): Promise<number> {
     cwd: process.cwd(),
     version,
     selfArgv: selfArgv(),
-    stdout: process.stdout,
-    stderr: process.stderr,
+    stdout: standardStream(Bun.stdout),
+    stderr: standardStream(Bun.stderr),
     onSignal: (listener) => {
       for (const name of ["SIGTERM", "SIGINT"] as const) process.on(name, () => listener(name));
     },
@@ -41,7 +45,7 @@ async function runServe(args: readonly string[]): Promise<number> {
 
 async function runHarness([name, ...rest]: readonly string[]): Promise<number> {
   if (name !== "claude-code" || rest.length > 0) {
-    const help = name === "--help" || name === "-h";
+    const help = [name, ...rest].some((arg) => arg === "--help" || arg === "-h");
     const text = "dispatchd harness claude-code\n\nPerforms one turn: a turn document on stdin, frames on stdout.\n";
     (help ? process.stdout : process.stderr).write(text);
     return help ? 0 : EXIT_USAGE;

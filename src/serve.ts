@@ -1,5 +1,4 @@
 /** `dispatchd serve`: settings in, a daemon until a signal ends it, an exit code out. */
-import { randomBytes } from "node:crypto";
 import { mkdtempSync, readFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -13,6 +12,7 @@ import type { LineStream } from "./log/line-sink.ts";
 import { createLineSink } from "./log/line-sink.ts";
 import { Redactor } from "./log/redact.ts";
 import { eraseFromEnvironment } from "./process/native.ts";
+import { randomHex } from "./random-hex.ts";
 
 export interface ServeOptions {
   readonly args: readonly string[];
@@ -69,7 +69,7 @@ async function run({ args, env, cwd, version, selfArgv, stdout, onSignal, onFaul
     version,
     cwd,
     readSecretFile: (path) => readFileSync(path, "utf8"),
-    randomId: () => randomBytes(16).toString("hex"),
+    randomId: () => randomHex(16),
     ...(dev ? { devStateDir: mkdtempSync(join(tmpdir(), "dispatchd-dev-")) } : {}),
   });
   // What was read is not left in /proc for others to read.

@@ -1,5 +1,4 @@
 /** The bearer token: compared in constant time, and replaceable while the daemon runs. */
-import { createHmac, randomBytes, timingSafeEqual } from "node:crypto";
 import type { Clock } from "../clock/port.ts";
 import { Secret } from "../secret.ts";
 
@@ -10,7 +9,7 @@ export class TokenAuth {
   #current: Secret;
   #previous: { readonly token: Secret; readonly until: number } | undefined;
   /** Digests of equal length are compared, so that neither length nor content shows in the time. */
-  readonly #key = randomBytes(32);
+  readonly #key = crypto.getRandomValues(new Uint8Array(32));
 
   constructor(
     token: Secret,
@@ -37,11 +36,11 @@ export class TokenAuth {
 
   /** Shows that this daemon knows the token: hex HMAC-SHA256 under it of the boot id, a newline and the nonce. */
   prove(bootId: string, nonce: string): string {
-    return createHmac("sha256", this.#current.reveal()).update(`${bootId}\n${nonce}`).digest("hex");
+    return new Bun.CryptoHasher("sha256", this.#current.reveal()).update(`${bootId}\n${nonce}`).digest("hex");
   }
 
   #matches(token: Secret, presented: string): boolean {
-    const digest = (text: string): Buffer => createHmac("sha256", this.#key).update(text).digest();
-    return timingSafeEqual(digest(token.reveal()), digest(presented));
+    const digest = (text: string): Buffer => new Bun.CryptoHasher("sha256", this.#key).update(text).digest();
+    return crypto.timingSafeEqual(digest(token.reveal()), digest(presented));
   }
 }
