@@ -7,7 +7,7 @@ import type { FrameForwarder } from "./forward-frames.ts";
 import type { Attempt } from "./run.ts";
 
 const STALL_CHECK_MS = 250;
-/** What a harness needs to leave after its outcome: Claude Code takes up to 0.3 s to write its transcript. */
+/** What a harness needs to leave after its outcome: writing a transcript takes one up to 0.3 s (measured). */
 const LEAVE_MS = 1000;
 
 type Limits = Pick<Config, "harnessStallMs" | "runMaxMs" | "eofGraceMs" | "exitGraceMs" | "killGraceMs">;
