@@ -9,6 +9,7 @@ import { errnoOf, messageOf } from "../errors.ts";
 import type { Metrics } from "../metrics/port.ts";
 import { createDetachWatch } from "./detach-watch.ts";
 import { EndedRuns } from "./ended-runs.ts";
+import { takeOverFolder } from "./give-folder.ts";
 import type { DispatchInput } from "./input.ts";
 import type { Reader } from "./reader.ts";
 import { recoverRuns } from "./recover-runs.ts";
@@ -34,7 +35,9 @@ export interface DispatcherOptions extends Omit<DispatchParts, "metrics" | "conf
 
 /** Refused dispatches come back to another pod, or to this one after its restart. */
 const RETRY_AFTER_S = 5;
+/** Often enough for a retention that is shorter, and never often. */
 const SWEEP_EVERY_MS = 5000;
+const SWEEP_AT_MOST_EVERY_MS = 100;
 
 export class Dispatcher {
   readonly registry: RunRegistry;
@@ -70,7 +73,8 @@ export class Dispatcher {
       folderOf: (runId) => join(state.runs, fileNameOf(runId)),
       createAttempt: (run, number) => this.#createAttempt(run, number),
     });
-    this.#stopSweep = clock.every(SWEEP_EVERY_MS, () => void this.#sweep());
+    const sweepMs = Math.max(SWEEP_AT_MOST_EVERY_MS, Math.min(SWEEP_EVERY_MS, config.runRetentionMs));
+    this.#stopSweep = clock.every(sweepMs, () => void this.#sweep());
   }
 
   /** Milliseconds since the epoch of the last frame, keepalive or dispatch; now, while a run is at work. */
@@ -110,6 +114,7 @@ export class Dispatcher {
     for (const name of await readdir(state.agentRuns)) {
       await rm(join(state.agentRuns, name), { recursive: true, force: true });
     }
+    await this.#giveConfigFolder();
     const elapsedMs = Math.round(clock.monotonic() - startedAt);
     log.info("ready", { runs: this.registry.attempts().length, cutOff, killed, elapsedMs });
     this.#becomeReady();
@@ -144,6 +149,20 @@ export class Dispatcher {
     await Promise.race([all, this.options.clock.sleep(limitMs, limit.signal)]);
     limit.abort();
     this.#stopSweep();
+  }
+
+  /** Once, while nothing of the agent is running: later it could put a link in its place. */
+  async #giveConfigFolder(): Promise<void> {
+    const { config, harnesses, log } = this.options;
+    const harness = harnesses.find(undefined);
+    if (!config.agentUser || !harness?.capabilities.sessionFiles) return;
+    try {
+      if (await takeOverFolder(harness.configDir, config.agentUser)) return;
+      log.warn("configuration", { warning: "the harness's configuration folder does not belong to AGENT_USER" });
+    } catch (error) {
+      // Every run will say so too, as its outcome; the daemon can still be asked why.
+      log.error("configuration folder not made", { reason: errnoOf(error) ?? messageOf(error) });
+    }
   }
 
   readonly #hooks = {
