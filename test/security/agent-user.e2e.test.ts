@@ -1,0 +1,118 @@
+/** A real turn of Claude Code as another user than the daemon's. */
+import { expect, test } from "bun:test";
+import { execFileSync } from "node:child_process";
+import { chmod, chown, lstat, mkdir, mkdtemp, rm, stat, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { TestDaemon } from "../support/daemon.ts";
+import { calls, says, startScriptedModel } from "../support/scripted-model/index.ts";
+
+const ROOT = process.getuid?.() === 0;
+const AGENT = { uid: 34567, gid: 34568 };
+
+/** A pod's folders: the home and the checkout are the agent's, all else is root's. */
+class Pod implements AsyncDisposable {
+  private constructor(readonly folder: string) {}
+  static async open(): Promise<Pod> {
+    const pod = new Pod(await mkdtemp(join(tmpdir(), "dispatchd-pod-")));
+    await chmod(pod.folder, 0o711);
+    for (const path of [pod.home, pod.repo]) {
+      await mkdir(path, { mode: 0o700 });
+      await chown(path, AGENT.uid, AGENT.gid);
+    }
+    return pod;
+  }
+  get home(): string {
+    return join(this.folder, "home");
+  }
+  get repo(): string {
+    return join(this.folder, "repo");
+  }
+  get env(): Record<string, string | undefined> {
+    return {
+      AGENT_USER: `${AGENT.uid}:${AGENT.gid}`,
+      APP_ROOT: this.folder,
+      STATE_DIR: join(this.folder, "state"),
+      HOME: this.home,
+      EXIT_GRACE_MS: "2000",
+      KILL_GRACE_MS: "500",
+    };
+  }
+  async [Symbol.asyncDispose](): Promise<void> {
+    await rm(this.folder, { recursive: true, force: true });
+  }
+}
+
+test.skipIf(!ROOT)("two turns of one conversation, as the agent's user, in its home and its checkout", async () => {
+  await using pod = await Pod.open();
+  const model = await startScriptedModel();
+  try {
+    await using daemon = await TestDaemon.start({ harness: null, env: pod.env });
+    const env = { ANTHROPIC_BASE_URL: model.url, ANTHROPIC_API_KEY: "no-credential" };
+    model.push(calls(["Bash", { command: "id -u; id -g; id -G; pwd; echo made > made-by-the-agent" }]), says("First."));
+    const first = await daemon.run({ runId: "r1", threadId: "t", input: { userMessage: "Who are you?", env } });
+    const output = first.flatMap(({ chunks }) => chunks).find(({ type }) => type === "tool-output-available")?.output;
+    expect(output).toBe([AGENT.uid, AGENT.gid, AGENT.gid, pod.repo].join("\n"));
+    expect(first.find(({ outcome }) => outcome)?.outcome?.type).toBe("finished");
+    expect((await stat(join(pod.repo, "made-by-the-agent"))).uid).toBe(AGENT.uid);
+    expect((await stat(join(pod.home, ".claude"))).uid).toBe(AGENT.uid);
+
+    model.push(says("Second."));
+    const second = await daemon.run({ runId: "r2", threadId: "t", input: { userMessage: "And now?", env } });
+    expect(second[0]?.preparation?.session).toBe("local");
+    expect(second.find(({ outcome }) => outcome)?.outcome?.type).toBe("finished");
+    expect(JSON.stringify(model.requests.at(-1)?.body)).toContain("Who are you?");
+  } finally {
+    await model.stop();
+  }
+});
+
+test.skipIf(!ROOT)("the daemon ends processes of the agent's user, those too that left its group", async () => {
+  await using pod = await Pod.open();
+  const pidFile = join(pod.repo, "pid");
+  const script = `setsid sh -c 'trap "" TERM; echo $$ > ${pidFile}; while :; do sleep 60; done' & sleep 60`;
+  await using daemon = await TestDaemon.start({
+    harness: ["/bin/sh", "-c", script],
+    env: { ...pod.env, RUN_ENV_ALLOW: "PATH" },
+  });
+  const response = await daemon.dispatch({ runId: "r" });
+  while (!(await Bun.file(pidFile).exists()) || (await Bun.file(pidFile).text()) === "") await Bun.sleep(10);
+  const pid = Number(await Bun.file(pidFile).text());
+  expect((await stat(`/proc/${pid}`)).uid).toBe(AGENT.uid);
+  await daemon.cancel("r", "?wait=1");
+  await response.text();
+  expect(await Bun.file(`/proc/${pid}/status`).exists()).toBe(false);
+});
+
+test.skipIf(!ROOT)("what the agent puts in the way of a folder is not given to it", async () => {
+  await using pod = await Pod.open();
+  const mine = join(pod.folder, "of-root");
+  await mkdir(mine, { mode: 0o700 });
+  await writeFile(join(mine, "file"), "");
+  await using daemon = await TestDaemon.start({
+    harness: ["/bin/sh", "-c", `rm -rf "$HOME/.claude"; ln -s "${mine}" "$HOME/.claude"; cat >/dev/null`],
+    env: { ...pod.env, HARNESS_CAPABILITIES: '{"resume":true,"sessionFiles":{"main":"s/<id>","side":"d/<id>"}}' },
+  });
+  await daemon.run({ runId: "r1" });
+  expect((await lstat(join(pod.home, ".claude"))).isSymbolicLink()).toBe(true);
+  await daemon.run({ runId: "r2" });
+  expect((await stat(mine)).uid).toBe(0);
+  await daemon.stop();
+  await daemon.launch();
+  await daemon.run({ runId: "r3" });
+  expect([(await stat(mine)).uid, (await stat(join(mine, "file"))).uid]).toEqual([0, 0]);
+});
+
+test.skipIf(!ROOT)("what a run's folder links to outlives the run", async () => {
+  await using pod = await Pod.open();
+  const mine = join(pod.folder, "of-root");
+  await mkdir(mine);
+  await writeFile(join(mine, "file"), "");
+  const script = `dir=$(cat | sed 's/.*"runDir":"\\([^"]*\\)".*/\\1/'); ln -s "${mine}" "$dir/link"; ln -s "${mine}/file" "$dir/to-file"; ls "$dir" > "$HOME/listed"`;
+  await using daemon = await TestDaemon.start({ harness: ["/bin/sh", "-c", script], env: pod.env });
+  await daemon.run({ runId: "r" });
+  expect(await Bun.file(join(pod.home, "listed")).text()).toBe("link\nto-file\n");
+  expect(await Bun.file(join(mine, "file")).exists()).toBe(true);
+  const left = execFileSync("ls", [join(pod.folder, "state", "agent", "runs")], { encoding: "utf8" });
+  expect(left).toBe("");
+});
