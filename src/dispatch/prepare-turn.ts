@@ -2,8 +2,7 @@
  * What a turn gets before its harness starts: the session of its thread, its folders, its environment, and the
  * document that goes to stdin.
  */
-import { randomBytes } from "node:crypto";
-import { chown, mkdir, stat } from "node:fs/promises";
+import { stat } from "node:fs/promises";
 import { join } from "node:path";
 import type { Config } from "../config.ts";
 import { mayReachHarness } from "../config.ts";
@@ -11,8 +10,10 @@ import { fileNameOf } from "../disk.ts";
 import { DaemonError } from "../errors.ts";
 import type { Preparation } from "../frames/frame.ts";
 import type { Harness, TurnDocument } from "../harness/port.ts";
+import { randomHex } from "../random-hex.ts";
 import { findTranscript } from "../session/find-transcript.ts";
 import type { Pointers } from "../session/pointer.ts";
+import { giveFolder } from "./give-folder.ts";
 import type { DispatchInput } from "./input.ts";
 import type { Attempt } from "./run.ts";
 import type { StateDir } from "./state-dir.ts";
@@ -54,13 +55,9 @@ export async function makeFolders(
   state: StateDir,
   harness: Harness,
 ): Promise<Folders> {
-  const give = async (path: string): Promise<void> => {
-    await mkdir(path, { recursive: true, mode: 0o700 });
-    if (config.agentUser) await chown(path, config.agentUser.uid, config.agentUser.gid);
-  };
-  const runDir = join(state.agentRuns, randomBytes(16).toString("hex"));
-  await give(runDir);
-  await give(harness.configDir);
+  const runDir = join(state.agentRuns, randomHex(16));
+  await giveFolder(runDir, config.agentUser);
+  if (harness.capabilities.sessionFiles) await giveFolder(harness.configDir, config.agentUser);
   const repo = join(config.appRoot, "repo");
   const hasRepo = await stat(repo).then(
     (found) => found.isDirectory(),
@@ -72,7 +69,7 @@ export async function makeFolders(
   }
   if (asked !== null && hasRepo) return { cwd: repo, runDir };
   const cwd = join(state.agentThreads, fileNameOf(input.threadId));
-  await give(cwd);
+  await giveFolder(cwd, config.agentUser);
   return { cwd, runDir };
 }
 

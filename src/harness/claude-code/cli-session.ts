@@ -79,7 +79,7 @@ export class CliSession implements TurnSession {
   }
 
   async ready(budgetMs: number): Promise<StartFailure | undefined> {
-    const answered = this.#query.initializationResult().then(() => READY);
+    const answered = this.#query.initializationResult().then((): typeof READY => READY);
     // Whoever waits for it is told; nobody does after a failure that was heard of in another way.
     answered.catch(() => undefined);
     return this.#untilStarted(budgetMs, () => false, answered).then((end) => (end === READY ? undefined : end));

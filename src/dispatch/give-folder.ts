@@ -1,0 +1,48 @@
+/**
+ * Folders that belong to the harness's user. What the agent may have put in the way is not followed: giving away what a
+ * link points to would hand it the machine.
+ */
+import { constants } from "node:fs";
+import { mkdir, open, realpath } from "node:fs/promises";
+import { errnoOf } from "../errors.ts";
+
+export interface Owner {
+  readonly uid: number;
+  readonly gid: number;
+}
+
+/** Makes the folder, its parents included. One that is there already is left as it is. */
+export async function giveFolder(path: string, owner: Owner | null): Promise<void> {
+  const created = await mkdir(path, { recursive: true, mode: 0o700 });
+  if (created !== undefined && owner) await change(path, owner);
+}
+
+/**
+ * Makes the folder, or gives one that is there and belongs to us. Only while nothing of the agent is running. False when
+ * the folder is somebody else's, or is reached over a link: then it stays as it is.
+ */
+export async function takeOverFolder(path: string, owner: Owner): Promise<boolean> {
+  await mkdir(path, { recursive: true, mode: 0o700 });
+  if ((await realpath(path)) !== path) return false;
+  return change(path, owner);
+}
+
+async function change(path: string, owner: Owner): Promise<boolean> {
+  let handle: Awaited<ReturnType<typeof open>>;
+  try {
+    handle = await open(path, constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW);
+  } catch (error) {
+    const code = errnoOf(error);
+    if (code === "ELOOP" || code === "ENOTDIR") return false;
+    throw error;
+  }
+  try {
+    const { uid } = await handle.stat();
+    if (uid === owner.uid) return true;
+    if (uid !== process.getuid?.()) return false;
+    await handle.chown(owner.uid, owner.gid);
+    return true;
+  } finally {
+    await handle.close();
+  }
+}
