@@ -37,6 +37,8 @@ export function readChildOutput(stream: Readable, clock: Clock): ChildOutput {
         if (chunk !== null) {
           if (closed) afterClose += chunk.byteLength;
           yield chunk;
+          // A child that prints without a pause is read on and on within one turn of the event loop.
+          await new Promise((resolve) => setImmediate(resolve));
         } else if (ended) {
           return;
         } else if (await nothingMore()) {
