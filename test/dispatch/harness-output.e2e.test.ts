@@ -75,6 +75,7 @@ test("what a harness may not say is dropped, and lines that are no frames go to 
     { seq: 3, chunks: [{ type: "data-x", data: 2 }] },
     { seq: 4, chunks: [] },
   ]);
+  await daemon.event("dispatch done");
   const logged = daemon.log.filter(({ event }) => event === "harness printed a line that is no frame");
   expect(logged.map(({ line }) => line)).toEqual(["not a frame", '["chunks"]', '{"chunks":"none"}', '{"chunks":[']);
 });
@@ -167,13 +168,17 @@ test("a harness that prints 1 GiB of frames is stopped at the limit, in flat mem
 
 test("1 GiB of lines that are no frames is skipped, a few of them logged, in flat memory", async () => {
   await using daemon = await TestDaemon.start();
-  const noise = (size: number): Step => ({ sh: `yes '${"no frame ".repeat(100)}' | head -c ${size}; echo`, wait: true });
+  const noise = (size: number): Step => ({
+    sh: `yes '${"no frame ".repeat(100)}' | head -c ${size}; echo`,
+    wait: true,
+  });
   await daemon.run({ runId: "warm", steps: [noise(20_000_000)] });
   const before = await residentKib(daemon.pid);
   const health = watchHealth(daemon);
   const from = daemon.log.length;
   const startedAt = performance.now();
   const frames = await daemon.run({ runId: "r", steps: [noise(1 << 30), { line: data("after") }] });
+  await daemon.event("dispatch done", from);
   const seconds = (performance.now() - startedAt) / 1000;
   const { slowestMs } = await health.stop();
   expect(frames.slice(1).map(({ chunks }) => chunks.length)).toEqual([1, 0, 0]);
