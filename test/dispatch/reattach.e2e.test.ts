@@ -24,10 +24,9 @@ const STEPS: Step[] = [
 
 /** The frame lines of an event stream; every event has to be the line under its own seq. */
 function linesOfEvents(lines: readonly string[]): string[] {
-  const events = lines
-    .join("\n")
-    .split("\n\n")
-    .filter((event) => event !== "" && event !== ":");
+  // Every line has its newline: the last event ends in two as well.
+  const text = lines.map((line) => `${line}\n`).join("");
+  const events = text.split("\n\n").filter((event) => event !== "" && event !== ":");
   return events.map((event) => {
     const found = /^id: (\d+)\ndata: (\{"seq":(\d+),[^\n]*)$/.exec(event);
     expect(found?.[1]).toBe(found?.[3] ?? "no event");
