@@ -25,7 +25,7 @@ import { logPath, makeRunFolder, writeRecord } from "./run-record.ts";
 import { keepOnlyNonce } from "./state-dir.ts";
 import { Tombstones } from "./tombstones.ts";
 
-export interface DispatcherOptions extends Omit<DispatchParts, "metrics" | "configuredEnv"> {
+export interface DispatcherOptions extends Omit<DispatchParts, "metrics" | "configuredEnv" | "shutdown"> {
   /** Mark the processes of this daemon's runs, and of earlier daemons on the state folder. */
   readonly nonce: string;
   readonly earlierNonces: readonly string[];
@@ -51,6 +51,7 @@ export class Dispatcher {
   #sweeping = false;
   /** Of all attempts, those that a newer one replaced included. */
   readonly #readers = new Set<Reader>();
+  readonly #shutdown = new AbortController();
   readonly #becomeReady: () => void;
   readonly #endedRuns: EndedRuns;
   readonly #watchDetached: (attempt: Attempt) => void;
@@ -130,7 +131,8 @@ export class Dispatcher {
     const recorded = makeRunFolder(attempt.run.folder).then(() => writeRecord(attempt));
     recorded.catch(() => {}); // Looked at before the harness is started.
     const order = { input, ...(traceparent ? { traceparent } : {}) };
-    const parts = { ...this.options, metrics, configuredEnv: () => this.#configuredEnv };
+    const shutdown = this.#shutdown.signal;
+    const parts = { ...this.options, metrics, configuredEnv: () => this.#configuredEnv, shutdown };
     void runDispatch(attempt, order, predecessor, recorded, parts).then(() => {
       this.touch();
       return dropOldAttempt(attempt, this.options.log);
@@ -144,6 +146,7 @@ export class Dispatcher {
     const gone = { code: "sandbox_gone", message: "the pod is shutting down", reason: "shutdown" } as const;
     const unended = this.registry.attempts().filter((attempt) => attempt.state !== "ended");
     for (const attempt of unended) attempt.stop(gone);
+    this.#shutdown.abort();
     const limit = new AbortController();
     const all = Promise.all(unended.map((attempt) => attempt.ended));
     await Promise.race([all, this.options.clock.sleep(limitMs, limit.signal)]);

@@ -7,6 +7,8 @@ import type { FrameForwarder } from "./forward-frames.ts";
 import type { Attempt } from "./run.ts";
 
 const STALL_CHECK_MS = 250;
+/** From SIGTERM to SIGKILL when the daemon is to end: the pod does not wait for a longer grace. */
+const SHUTDOWN_GRACE_MS = 5000;
 /** What a harness needs to leave after its outcome: writing a transcript takes one up to 0.3 s (measured). */
 const LEAVE_MS = 1000;
 
@@ -111,14 +113,19 @@ export async function stopHarness(
   process: RunProcess,
   limits: Limits,
   clock: Clock,
+  shutdown: AbortSignal,
   onInert: () => Promise<void>,
 ): Promise<EndReport> {
   if (!attempt.stopped) await waitForExit(attempt.signal, process, limits.exitGraceMs, clock);
   const ended = process.end(limits.killGraceMs);
+  const hurry = (): void => void process.end(SHUTDOWN_GRACE_MS);
+  if (shutdown.aborted) hurry();
+  shutdown.addEventListener("abort", hurry, { once: true });
   // The end is bounded, and says what is left: the thread is not held up for longer than that.
   await Promise.race([process.inert, ended]);
   await onInert();
   const report = await ended;
+  shutdown.removeEventListener("abort", hurry);
   process.closeOutput();
   return report;
 }

@@ -40,6 +40,8 @@ export interface DispatchParts {
   readonly processes: Processes;
   /** What `POST /config` gave; read when a run starts. */
   readonly configuredEnv: () => Readonly<Record<string, string>>;
+  /** Aborts when the daemon is to end. */
+  readonly shutdown: AbortSignal;
 }
 
 interface Turn {
@@ -189,7 +191,8 @@ async function followTurn(attempt: Attempt, turn: Turn, parts: DispatchParts): P
 
 /** After the outcome: the tree is ended, and then the session's pointer is written. */
 async function settleTurn(attempt: Attempt, turn: Turn, parts: DispatchParts, log: Log): Promise<void> {
-  const report = await stopHarness(attempt, turn.process, parts.config, parts.clock, async () => {
+  const { config, clock, shutdown } = parts;
+  const report = await stopHarness(attempt, turn.process, config, clock, shutdown, async () => {
     await savePointer(attempt, turn.harness, parts.pointers, log);
     attempt.release();
   });
