@@ -1,0 +1,49 @@
+/**
+ * Work on the org volume, at arm's length. No thread of the daemon touches a path below `<APP_ROOT>/org/`: a call there
+ * may never return. All of it is done in flights, each a process of our own binary (`orgfs-worker`) that may be lost.
+ *
+ * - A flight is one job with a deadline. Past it the process gets SIGKILL, its pipes are closed on our side, and nobody
+ *   waits for it: one that cannot die is counted, and looked at again now and then.
+ * - Flights of one `lane` (a thread's session, say) go one after the other; an overdue one frees its lane.
+ * - At the fourth overdue flight of a volume its breaker opens: flights are refused at once, and one probe at a time
+ *   finds out when the volume answers again.
+ * - Workers die with the daemon (parent-death signal), have no secrets in argv or environment, and get their job, keys
+ *   included, on stdin.
+ */
+
+/** What a worker can do: each job's input and output, plain JSON. Extended by the folders that own the jobs. */
+// biome-ignore lint/suspicious/noEmptyInterface: filled by declaration merging
+export interface OrgJobs {}
+
+export type OrgJobName = keyof OrgJobs & string;
+
+export interface FlightOptions {
+  /** The volume that the job touches, for its breaker and the metrics. */
+  readonly volume: string;
+  readonly deadlineMs: number;
+  /** Flights of one lane follow each other; without one they do not wait. */
+  readonly lane?: string;
+  /** Ends the wait (and the process) early, as `aborted`. */
+  readonly signal?: AbortSignal;
+}
+
+export type FlightResult<T> =
+  | { readonly type: "done"; readonly output: T; readonly elapsedMs: number }
+  /** The job threw: an errno name or a code of the job's own, and a text for the log. */
+  | { readonly type: "failed"; readonly code: string; readonly message: string }
+  /** The deadline passed; the process was killed, or cannot be. */
+  | { readonly type: "overdue"; readonly afterMs: number }
+  /** The volume's breaker is open: nothing was tried. */
+  | { readonly type: "refused" }
+  | { readonly type: "aborted" };
+
+export interface OrgFs {
+  fly<J extends OrgJobName>(
+    job: J,
+    input: OrgJobs[J] extends { input: infer I } ? I : never,
+    options: FlightOptions,
+  ): Promise<FlightResult<OrgJobs[J] extends { output: infer O } ? O : never>>;
+  /** For /health and the metrics: of each volume that was flown to. */
+  state(): Readonly<Record<string, { readonly breaker: "closed" | "open" | "probing"; readonly stuck: number }>>;
+  stop(): void;
+}
