@@ -14,6 +14,12 @@ export interface Metrics {
   processLeft(count: number): void;
   lineSkipped(): void;
   refused(code: string): void;
+  /** A flight to the org volume, by its job and how it ended. */
+  orgFlight(job: string, result: string, seconds: number): void;
+  /** A change in what is known of a volume: its breaker, and how many workers are lost at it. */
+  orgVolume(volume: string, breaker: "closed" | "open" | "probing", stuck: number): void;
+  /** What a run waited for the org volume, and what came of it. */
+  orgWaited(home: string, skills: string, seconds: number): void;
   /** Prometheus text of everything, gauges read at this moment. */
   render(): Promise<{ contentType: string; text: string }>;
 }

@@ -37,6 +37,28 @@ export function createPrometheusMetrics(clock: Clock, version: string, gauges: G
   const left = counter("processes_left_total", "Processes that did not end in spite of SIGKILL");
   const skipped = counter("lines_skipped_total", "Lines of harnesses that were no frames");
   const refused = counter("refused_total", "Requests that were refused, by code", ["code"]);
+  const orgFlights = counter("org_flights_total", "Flights to the org volume, by how they ended", ["job", "result"]);
+  const orgSeconds = new Histogram({
+    name: "dispatchd_org_flight_seconds",
+    help: "What flights to the org volume took",
+    labelNames: ["job"],
+    buckets: SECONDS,
+    registers,
+  });
+  const orgStuck = new Gauge({
+    name: "dispatchd_org_workers_stuck",
+    help: "Workers that hang at a volume and cannot be killed",
+    labelNames: ["volume"],
+    registers,
+  });
+  const orgBreaker = new Gauge({
+    name: "dispatchd_org_breaker_open",
+    help: "1 while flights to the volume are refused",
+    labelNames: ["volume"],
+    registers,
+  });
+  const orgWaits = counter("org_waits_total", "Runs by what they got of the org volume", ["home", "skills"]);
+  const orgWaitSeconds = histogram("org_wait_seconds", "What runs waited for the org volume");
   gauge("runs", "Runs without an outcome", gauges.runs);
   gauge("readers", "Readers attached", gauges.readers);
   gauge("draining", "1 while the daemon shuts down", () => (gauges.draining() ? 1 : 0));
@@ -68,6 +90,18 @@ export function createPrometheusMetrics(clock: Clock, version: string, gauges: G
     processLeft: (count) => left.inc(count),
     lineSkipped: () => skipped.inc(),
     refused: (code) => refused.inc({ code }),
+    orgFlight(job, result, seconds) {
+      orgFlights.inc({ job, result });
+      orgSeconds.observe({ job }, seconds);
+    },
+    orgVolume(volume, breaker, stuck) {
+      orgStuck.set({ volume }, stuck);
+      orgBreaker.set({ volume }, breaker === "closed" ? 0 : 1);
+    },
+    orgWaited(home, skills, seconds) {
+      orgWaits.inc({ home, skills });
+      orgWaitSeconds.observe(seconds);
+    },
     render: async () => ({ contentType: registry.contentType, text: await registry.metrics() }),
     stop: stopLag,
   };

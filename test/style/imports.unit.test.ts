@@ -9,7 +9,7 @@ import { Glob } from "bun";
 const SRC = join(import.meta.dir, "../../src");
 
 /** What puts the parts together: it may know all of them. */
-const COMPOSITION = new Set(["main.ts", "serve.ts", "daemon.ts"]);
+const COMPOSITION = new Set(["main.ts", "serve.ts", "daemon.ts", "orgfs-worker.ts"]);
 
 /** Lower numbers are further down. A folder may import those below it, and itself. */
 const LEVELS: Readonly<Record<string, number>> = {
@@ -26,12 +26,13 @@ const LEVELS: Readonly<Record<string, number>> = {
   harness: 5,
   "config.ts": 6,
   process: 7,
-  session: 7,
-  dispatch: 8,
-  http: 9,
+  orgfs: 7,
+  session: 8,
+  dispatch: 9,
+  http: 10,
   // Beside the daemon: what talks to it.
-  client: 9,
-  cli: 10,
+  client: 10,
+  cli: 11,
 };
 
 /** Folders that are entered through their port.ts, and the pure parts of them that are open to all. */
@@ -41,6 +42,7 @@ const PORTS: Readonly<Record<string, readonly string[]>> = {
   metrics: [],
   harness: ["registry.ts"],
   process: [],
+  orgfs: [],
 };
 
 /** Adapters that a program of its own has to choose for itself, being no part of the daemon. */

@@ -1,0 +1,56 @@
+/**
+ * One flight, from inside: a job on stdin, one line of JSON on stdout, and out. The process may be lost at any moment,
+ * so nothing of it is needed afterwards but what it wrote.
+ *
+ *     → {"parent":1234,"job":"volume-probe","input":{…}}
+ *     ← {"done":…}   or   {"failed":{"code":"EIO","message":"…"}}
+ */
+import { errnoOf, messageOf } from "../errors.ts";
+import type { OrgJobHandler, OrgJobName, OrgJobTable } from "./port.ts";
+
+export interface WorkerProgram {
+  readonly stdin: AsyncIterable<Uint8Array>;
+  /** Resolves when the text is out. */
+  readonly write: (text: string) => Promise<void>;
+  readonly jobs: Partial<OrgJobTable>;
+  /** Has this process killed when its parent dies. */
+  readonly dieWithParent: () => void;
+  readonly parent: () => number;
+}
+
+export interface WorkerOrder {
+  readonly parent: number;
+  readonly job: string;
+  readonly input: unknown;
+}
+
+export type WorkerAnswer =
+  | { readonly done: unknown }
+  | { readonly failed: { readonly code: string; readonly message: string } };
+
+/** Resolves with the exit code. */
+export async function runWorkerProgram({ stdin, write, jobs, dieWithParent, parent }: WorkerProgram): Promise<number> {
+  dieWithParent();
+  const order = JSON.parse(await textOf(stdin)) as WorkerOrder;
+  // A parent that had died before `dieWithParent` is not there to send the signal.
+  if (parent() !== order.parent) return 1;
+  await write(`${JSON.stringify(await carryOut(jobs, order))}\n`);
+  return 0;
+}
+
+async function carryOut(jobs: Partial<OrgJobTable>, { job, input }: WorkerOrder): Promise<WorkerAnswer> {
+  const load = Object.hasOwn(jobs, job) ? jobs[job as OrgJobName] : undefined;
+  if (!load) return { failed: { code: "unknown_job", message: `no job ${job}` } };
+  try {
+    const handler = (await load()) as OrgJobHandler<never>;
+    return { done: (await handler(input as never)) ?? null };
+  } catch (error) {
+    return { failed: { code: errnoOf(error) ?? "internal", message: messageOf(error) } };
+  }
+}
+
+async function textOf(stdin: AsyncIterable<Uint8Array>): Promise<string> {
+  const chunks: Uint8Array[] = [];
+  for await (const chunk of stdin) chunks.push(chunk);
+  return Buffer.concat(chunks).toString("utf8");
+}

@@ -1,0 +1,58 @@
+/**
+ * A worker whose one job does what its path says, for what a real one does only when something goes wrong:
+ *
+ *     open <path>   reads the file, which takes for ever on a FIFO that nobody writes to
+ *     say <text>    writes the text to stdout, as the answer
+ *     exit <code>   ends without an answer
+ *     throw <code>  fails with an error of this code
+ *     linger        answers, and does not end
+ *     about         answers with what the process can see of itself
+ */
+import { closeSync, constants, openSync, readdirSync, readFileSync, readlinkSync, writeSync } from "node:fs";
+import { open } from "node:fs/promises";
+import { runOrgfsWorker } from "../../src/orgfs-worker.ts";
+
+const steps: Readonly<Record<string, (rest: string) => unknown>> = {
+  open(path) {
+    const fd = openSync(path, constants.O_RDONLY);
+    closeSync(fd);
+    return null;
+  },
+  say(text) {
+    writeSync(1, `${text}\n`);
+    process.exit(0);
+  },
+  exit(code) {
+    writeSync(2, "the last words");
+    process.exit(Number(code));
+  },
+  throw(code) {
+    throw Object.assign(new Error(`an error ${code}`), { code });
+  },
+  linger(path) {
+    void open(path, constants.O_RDONLY);
+    setInterval(() => {}, 1000);
+    process.exit = (() => {}) as unknown as typeof process.exit;
+    return "lingering";
+  },
+  about: () => ({
+    argv: process.argv.slice(2),
+    environ: readFileSync("/proc/self/environ", "utf8"),
+    cwd: process.cwd(),
+    pid: process.pid,
+    files: readdirSync("/proc/self/fd").flatMap((fd) => {
+      try {
+        return [readlinkSync(`/proc/self/fd/${fd}`)];
+      } catch {
+        return []; // The listing's own.
+      }
+    }),
+  }),
+};
+
+runOrgfsWorker(process.stdin, process.stdout, {
+  "volume-probe": async () => (input) => {
+    const [step = "", ...rest] = input.path.split(" ");
+    return steps[step]?.(rest.join(" ")) as null;
+  },
+}).then((code) => process.exit(code));
