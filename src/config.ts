@@ -33,6 +33,14 @@ export interface Config {
   };
   /** What of the daemon's own environment a harness may see, already picked. */
   readonly runEnv: Readonly<Record<string, string>>;
+  readonly org: {
+    /** Where the sidecar says what is mounted. Null: there is no org volume. */
+    readonly statusPath: string | null;
+    /** Where the sidecar looks for what to mount. */
+    readonly configPath: string | null;
+    readonly readyBudgetMs: number;
+    readonly retryEveryMs: number;
+  };
   readonly keepaliveMs: number;
   readonly readerStallMs: number;
   readonly detachGraceMs: number;
@@ -77,6 +85,10 @@ export const SETTINGS = [
       "PATH,HOME,USER,SHELL,TERM,LANG,LC_*,TZ,TMPDIR,IS_SANDBOX,HTTP_PROXY,HTTPS_PROXY,NO_PROXY,SSL_CERT_FILE,SSL_CERT_DIR,NODE_EXTRA_CA_CERTS",
     about: "variables of the daemon that a harness may see; a trailing * matches a prefix",
   },
+  { name: "ORGFS_SIDECAR_STATUS_PATH", fallback: "none", about: "file that says what is mounted; none: no org volume" },
+  { name: "ORGFS_SIDECAR_CONFIG_PATH", fallback: "none", about: "file that POST /orgfs-config is relayed to" },
+  { name: "ORG_READY_BUDGET_MS", fallback: "90000", about: "what all runs of a pod wait for the org volume together" },
+  { name: "ORG_RETRY_EVERY_MS", fallback: "15000", about: "from one try of an org volume that fails to the next" },
   { name: "KEEPALIVE_MS", fallback: "15000", about: "quiet time after which a reader gets a newline" },
   { name: "READER_STALL_MS", fallback: "60000", about: "a reader that takes no byte for this long is lost" },
   { name: "DETACH_GRACE_MS", fallback: "180000", about: "how long a run goes on without any reader" },
@@ -196,6 +208,15 @@ export function loadConfig(sources: ConfigSources): Config {
   if (`${stateDir}/`.startsWith(`${orgRoot}/`)) {
     problems.push("STATE_DIR must not be below APP_ROOT/org: it has to be on the pod's own disk");
   }
+  const sidecarFile = (name: string): string | null => {
+    const value = text(name)?.value;
+    if (value === undefined) return null;
+    const path = resolve(sources.cwd, value);
+    if (path.startsWith(`${orgRoot}/`)) {
+      problems.push(`${name} must not be below APP_ROOT/org: it has to be on the pod's own disk`);
+    }
+    return path;
+  };
 
   const home = env.HOME && isAbsolute(env.HOME) ? env.HOME : "/root";
   const runnerText = text("HARNESS_RUNNER_CMD");
@@ -238,6 +259,12 @@ export function loadConfig(sources: ConfigSources): Config {
       mcpPreflightBaseMs: ms("MCP_PREFLIGHT_BASE_MS", 2000),
     },
     runEnv: pickEnv(env, allow.split(/[\s,]+/).filter(Boolean)),
+    org: {
+      statusPath: sidecarFile("ORGFS_SIDECAR_STATUS_PATH"),
+      configPath: sidecarFile("ORGFS_SIDECAR_CONFIG_PATH"),
+      readyBudgetMs: ms("ORG_READY_BUDGET_MS", 90_000, 0),
+      retryEveryMs: ms("ORG_RETRY_EVERY_MS", 15_000),
+    },
     keepaliveMs: ms("KEEPALIVE_MS", 15_000),
     readerStallMs: ms("READER_STALL_MS", 60_000),
     detachGraceMs: ms("DETACH_GRACE_MS", 180_000),

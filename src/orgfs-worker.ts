@@ -10,6 +10,8 @@ import { setParentDeathSignal } from "./process/native.ts";
 const SIGKILL = 9;
 
 export const ORG_JOBS: OrgJobTable = {
+  "folder-make": async () => (await import("./orgfs/jobs/link-folders.ts")).makeFolder,
+  "links-set": async () => (await import("./orgfs/jobs/link-folders.ts")).setLinks,
   "volume-probe": async () => (await import("./orgfs/jobs/probe-volume.ts")).probeVolume,
 };
 
