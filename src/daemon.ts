@@ -8,7 +8,7 @@ import type { Clock } from "./clock/port.ts";
 import type { Config } from "./config.ts";
 import { Dispatcher } from "./dispatch/dispatcher.ts";
 import type { StateDir } from "./dispatch/state-dir.ts";
-import { addNonce, layOutStateDir } from "./dispatch/state-dir.ts";
+import { addNonce, layOutStateDir, replaceableIn } from "./dispatch/state-dir.ts";
 import { errnoOf, messageOf } from "./errors.ts";
 import { createLargeJson } from "./frames/large-lines.ts";
 import { createHarnessRegistry } from "./harness/registry.ts";
@@ -51,7 +51,7 @@ const LOAD_AFTER_MS = 25;
 
 export function startDaemon({ config, clock, log, redactor, selfArgv }: DaemonOptions): Daemon {
   makeNonDumpable();
-  const state = openState(config.stateDir);
+  const state = openState(config);
   redactor.hide([config.token.reveal()]);
   const nonce = randomHex(16);
   const earlierNonces = addNonce(state, nonce);
@@ -125,12 +125,17 @@ export function startDaemon({ config, clock, log, redactor, selfArgv }: DaemonOp
   };
 }
 
-function openState(stateDir: string): StateDir {
+function openState({ stateDir, agentUser }: Config): StateDir {
   let state: StateDir;
   try {
     state = layOutStateDir(stateDir);
   } catch (error) {
     throw new StartError(`the state folder ${stateDir} cannot be made: ${errnoOf(error) ?? messageOf(error)}`);
+  }
+  const open = agentUser ? replaceableIn(state.root, agentUser) : undefined;
+  if (open !== undefined) {
+    const why = `AGENT_USER can write ${open} and so replace the state folder ${stateDir}`;
+    throw new StartError(`${why}: set STATE_DIR to another place`);
   }
   // Held until the process ends, however it ends.
   if (lockFile(state.lock) === "held") throw new StartError(`another daemon uses the state folder ${stateDir}`);
