@@ -20,7 +20,7 @@ async function refusal(response: Promise<Response>): Promise<Record<string, unkn
   return { status, ...rest };
 }
 
-test("a dropped run: 410 with its outcome, in every form, and over a restart", async () => {
+test.concurrent("a dropped run: 410 with its outcome, in every form, and over a restart", async () => {
   await using daemon = await TestDaemon.start({ env: { RUN_RETENTION_MS: "1" } });
   const finished = await daemon.run({ runId: "a/1", threadId: "t", steps: [OPEN, CLOSE, FINISHED] });
   await daemon.run({ runId: "b", steps: [OPEN, { exit: 3 }] });
@@ -71,7 +71,7 @@ test("a dropped run: 410 with its outcome, in every form, and over a restart", a
   expect(await daemon.starts()).toEqual(["a/1#1", "b#1", "c#1"]);
 });
 
-test("a run that somebody reads is kept until they are done", async () => {
+test.concurrent("a run that somebody reads is kept until they are done", async () => {
   await using daemon = await TestDaemon.start({ env: { RUN_RETENTION_MS: "1" } });
   // More than sockets and pipes hold: the owner has not had all of it when the run ends.
   const slow = await daemon.dispatch({
@@ -88,7 +88,7 @@ test("a run that somebody reads is kept until they are done", async () => {
   await eventually(async () => (await runFolders(daemon)).length === 0);
 });
 
-test("a live run is never dropped, however long it takes", async () => {
+test.concurrent("a live run is never dropped, however long it takes", async () => {
   await using daemon = await TestDaemon.start({ env: { RUN_RETENTION_MS: "1" } });
   const body = await follow(daemon, { runId: "long", steps: [OPEN, { deltas: 10, everyMs: 40 }, CLOSE, FINISHED] });
   await body.ended;
@@ -96,7 +96,7 @@ test("a live run is never dropped, however long it takes", async () => {
   expect(body.frames.at(-1)?.done).toBe(true);
 });
 
-test("past RUN_LOG_BYTES the oldest go first", async () => {
+test.concurrent("past RUN_LOG_BYTES the oldest go first", async () => {
   await using daemon = await TestDaemon.start({ env: { RUN_LOG_BYTES: String(1 << 20), RUN_RETENTION_MS: "600000" } });
   const large = (runId: string): Dispatch => ({
     runId,
