@@ -6,8 +6,7 @@ COPY package.json bun.lock bunfig.toml ./
 COPY scripts/setup.sh scripts/
 RUN sh scripts/setup.sh
 COPY . .
-RUN npm run build && cp node_modules/@anthropic-ai/claude-agent-sdk-linux-x64/claude dist/claude \
-    || cp node_modules/@anthropic-ai/claude-agent-sdk-linux-arm64/claude dist/claude
+RUN npm run build && cp node_modules/@anthropic-ai/claude-agent-sdk-linux-*/claude dist/claude
 
 FROM debian:bookworm-slim
 RUN apt-get update \

@@ -51,6 +51,7 @@ const LOAD_AFTER_MS = 25;
 
 export function startDaemon({ config, clock, log, redactor, selfArgv }: DaemonOptions): Daemon {
   makeNonDumpable();
+  if (config.agentUser && process.getuid?.() !== 0) throw new StartError("AGENT_USER needs a daemon that is root");
   const state = openState(config);
   redactor.hide([config.token.reveal()]);
   const nonce = randomHex(16);

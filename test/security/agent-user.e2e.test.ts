@@ -148,3 +148,27 @@ test.skipIf(!ROOT)("a state folder that the agent could replace by another one i
   await chmod(open, 0o1777);
   expect(await start(join(open, "fine"))).toContain("listens on");
 });
+
+test.skipIf(!ROOT)("a home that is not there yet is made, and is the agent's", async () => {
+  await using pod = await Pod.open();
+  const home = join(pod.folder, "not", "there");
+  await using daemon = await TestDaemon.start({
+    harness: ["/bin/sh", "-c", `touch "$HOME/.claude/mine" && cat >/dev/null`],
+    env: {
+      ...pod.env,
+      HOME: home,
+      HARNESS_CAPABILITIES: '{"resume":true,"sessionFiles":{"main":"s/<id>","side":"d/<id>"}}',
+    },
+  });
+  const frames = await daemon.run({ runId: "r" });
+  expect(frames.at(-2)?.outcome).toEqual({ type: "finished" });
+});
+
+test.skipIf(!ROOT)("a daemon that is not root cannot promise another user, and refuses to start", async () => {
+  const start = TestDaemon.start({ user: AGENT, env: { AGENT_USER: "45678:45678" } });
+  const message = await start.then(
+    () => "started",
+    (error: Error) => error.message,
+  );
+  expect(message).toContain("AGENT_USER needs a daemon that is root");
+});
