@@ -7,7 +7,19 @@
  *
  * Laid out synchronously: it happens before the daemon listens, and never again.
  */
-import { chmodSync, mkdirSync, readFileSync, realpathSync, type Stats, statSync, writeFileSync } from "node:fs";
+import {
+  appendFileSync,
+  chmodSync,
+  closeSync,
+  ftruncateSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  realpathSync,
+  type Stats,
+  statSync,
+  writeSync,
+} from "node:fs";
 import { dirname, join } from "node:path";
 import { errnoOf } from "../errors.ts";
 
@@ -64,19 +76,30 @@ export function replaceableIn(root: string, user: { readonly uid: number; readon
   return undefined;
 }
 
+/*
+ * The file of the nonces is added to, and written over, but never emptied first: on a full disk it would stay empty,
+ * and the processes of earlier daemons would be nobody's. A line begins with its newline, so that none runs into one
+ * that a crash cut.
+ */
+
 /**
  * Nonces mark the processes of a daemon's runs. Adds this daemon's to the state folder, before it starts any, and
  * returns those of earlier daemons whose leftovers nobody has ended yet.
  */
 export function addNonce(state: StateDir, nonce: string): string[] {
   const earlier = readNonces(noncePath(state));
-  writeFileSync(noncePath(state), [...earlier, nonce].join("\n"), { mode: 0o600 });
+  appendFileSync(noncePath(state), `\n${nonce}`, { mode: 0o600 });
   return earlier;
 }
 
 /** The leftovers of all earlier daemons were ended. */
 export function keepOnlyNonce(state: StateDir, nonce: string): void {
-  writeFileSync(noncePath(state), nonce, { mode: 0o600 });
+  const file = openSync(noncePath(state), "r+");
+  try {
+    ftruncateSync(file, writeSync(file, `\n${nonce}`, 0));
+  } finally {
+    closeSync(file);
+  }
 }
 
 function noncePath(state: StateDir): string {
