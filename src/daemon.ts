@@ -46,6 +46,7 @@ export class StartError extends Error {}
 /** From SIGTERM until all runs have ended: a kill ladder of 5 s, its sweep, and the last frames. */
 const STOP_RUNS_MS = 15_000;
 const LAST_BYTES_MS = 2000;
+const LAST_BYTES_LOOK_MS = 10;
 /** From listening to loading what is heavy. Who waits for the daemon asks again and again, and is answered before. */
 const LOAD_AFTER_MS = 25;
 
@@ -112,10 +113,9 @@ export function startDaemon({ config, clock, log, redactor, selfArgv }: DaemonOp
       dispatcher.draining = true;
       log.info("draining", { runs: dispatcher.registry.liveCount });
       await dispatcher.stop(STOP_RUNS_MS);
-      // Waits for the answers that are still being read.
-      const limit = new AbortController();
-      await Promise.race([server.stop(false), clock.sleep(LAST_BYTES_MS, limit.signal)]);
-      limit.abort();
+      // Answers that are still being read get their last bytes, and until then whoever asks gets an answer.
+      const until = clock.monotonic() + LAST_BYTES_MS;
+      while (server.pendingRequests > 0 && clock.monotonic() < until) await clock.sleep(LAST_BYTES_LOOK_MS);
       await server.stop(true);
       stopWatch();
       processes.stop();

@@ -99,8 +99,15 @@ test("an idle daemon, one with idle connections and one with a reader that does 
   const steps: Step[] = [OPEN, { deltas: 400, text: "x".repeat(65_536) }, FINISHED];
   const unread = await daemon.dispatch({ runId: "unread", steps });
   await daemon.event("dispatch outcome", 0, ({ run }) => run === "unread");
+  const late = await daemon.fetch("/runs/unread/frames");
   const stoppedAt = performance.now();
-  expect(await daemon.stop()).toBe(0);
+  const stopped = daemon.stop();
+  const reader = new Follower(late);
+  await daemon.event("dispatch done", 0, ({ run }) => run === "unread");
+  expect((await fetch(`${daemon.url}/health`)).status).toBe(200);
+  await reader.ended;
+  expect([reader.whole, reader.frames.at(-1)?.done]).toEqual([true, true]);
+  expect(await stopped).toBe(0);
   // The last bytes have two seconds.
   expect(performance.now() - stoppedAt).toBeLessThan(4000);
   await unread.body?.cancel().catch(() => {});
