@@ -4,6 +4,7 @@ import { existsSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { Glob } from "bun";
 import { HTTP_STATUS, RUN_ERROR_CODES } from "../../src/errors.ts";
+import { openApi } from "../../src/http/openapi.ts";
 
 const ROOT = join(import.meta.dir, "../..");
 const read = (name: string): Promise<string> => Bun.file(join(ROOT, name)).text();
@@ -36,6 +37,25 @@ test("docs/http.md has every code of a refusal and of a run", async () => {
   const section = text.split("## Refusals\n")[1]?.split("\n## ")[0] ?? "";
   const told = [...section.matchAll(/^\| `([a-z_]+)` \| (\d+) \|/gm)].map(([, code, status]) => [code, Number(status)]);
   expect(Object.fromEntries(told)).toEqual({ ...HTTP_STATUS });
+});
+
+test("docs/http.md and the OpenAPI document have every route", async () => {
+  const text = await read("docs/http.md");
+  const told = [...text.matchAll(/^\| `([A-Z]+) (\/[^`?]*)` \|/gm)].map((match) => `${match[1]} ${match[2]}`);
+  const source = await read("src/http/server.ts");
+  const paths = [...source.matchAll(/^ {6}"([^"]*)": \{ (.*) \},$/gm)].flatMap(([, path = "", methods = ""]) => {
+    const full = path === "" || path === "/frames" ? `/runs/:id${path}` : path;
+    return [...methods.matchAll(/\b(GET|POST|DELETE|PUT):/g)].map((match) => `${match[1]} ${full}`);
+  });
+  const served = [...paths, "GET /health"].sort();
+  expect(served.length).toBeGreaterThan(8);
+  expect(told.sort()).toEqual(served);
+  const described = Object.entries(openApi("0").paths as Record<string, object>).flatMap(([path, methods]) =>
+    Object.keys(methods)
+      .filter((key) => key !== "parameters")
+      .map((method) => `${method.toUpperCase()} ${path.replace(/\{\w+\}/, ":id")}`),
+  );
+  expect(described.sort()).toEqual(served);
 });
 
 test("docs/operating.md has every event of the log and every metric", async () => {
