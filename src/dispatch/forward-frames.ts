@@ -86,10 +86,12 @@ export class FrameForwarder {
         return;
       }
       case "large": {
+        const { length } = lines.bytes;
+        const beginning = lines.bytes.toString("utf8", 0, SKIPPED_BYTES);
         const frame = await options.largeJson.parseLine(lines.bytes);
         if (!attempt.live) return;
-        if (!frame) return this.#skip(lines.bytes.toString("utf8", 0, SKIPPED_BYTES), lines.bytes.length);
-        this.#forwarded(1, lines.bytes.length);
+        if (!frame) return this.#skip(beginning, length);
+        this.#forwarded(1, length);
         if (frame.chunks.length > 0 || !frame.outcome) attempt.forwardBytes(frame.chunks, frame.body);
         this.#note(frame);
         return;
