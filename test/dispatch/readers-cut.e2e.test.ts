@@ -23,7 +23,7 @@ for (const family of ["v4", "v6"] as const) {
     for (const end of ["far", "near"] as const) {
       // What is particular to IPv6 is how the kernel names the connection: once is enough.
       if (family === "v6" && (kind === "quiet" || end === "near")) continue;
-      test.skipIf(missing !== undefined)(
+      test.concurrent.skipIf(missing !== undefined)(
         `a reader over ${family} whose cable is cut at the ${end} end is lost, ${kind} run${skipped}`,
         async () => {
           await using cable = await Cable.lay();

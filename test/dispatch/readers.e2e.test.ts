@@ -14,7 +14,7 @@ const flood = (mebibytes: number): Step => ({
 const bodyOf = (runId: string, steps: readonly Step[]): string =>
   JSON.stringify({ runId, input: { threadId: runId, userMessage: JSON.stringify(steps) } });
 
-test("ten readers at once see the same lines", async () => {
+test.concurrent("ten readers at once see the same lines", async () => {
   await using daemon = await TestDaemon.start();
   const go = daemon.path("go");
   const steps: Step[] = [OPEN, { waitFor: go }, { deltas: 5000, numbered: true }];
@@ -95,7 +95,7 @@ test("a reader that takes a little now and then is not lost", async () => {
 }, 30_000);
 
 for (const how of ["close", "reset"] as const) {
-  test(`a socket that is gone without a word (${how}) leaves the run alone`, async () => {
+  test.concurrent(`a socket that is gone without a word (${how}) leaves the run alone`, async () => {
     await using daemon = await TestDaemon.start();
     const go = daemon.path("go");
     const steps: Step[] = [OPEN, { deltas: 50, everyMs: 2 }, { waitFor: go }, { deltas: 50, everyMs: 2 }];
@@ -116,7 +116,7 @@ for (const how of ["close", "reset"] as const) {
   });
 }
 
-test("a run that nobody comes back to is ended, one that somebody comes back to is not", async () => {
+test.concurrent("a run that nobody comes back to is ended, one that somebody comes back to is not", async () => {
   await using daemon = await TestDaemon.start({ env: { DETACH_GRACE_MS: "400", KILL_GRACE_MS: "100" } });
   const steps: Step[] = [OPEN, { sleepMs: 60_000 }];
   for (const runId of ["left", "taken up"]) {

@@ -7,7 +7,8 @@ import { existsSync } from "node:fs";
 import { promisify } from "node:util";
 
 const run = promisify(execFile);
-const NAME = /^dispatchd-cable-(\d+)$/;
+const NAME = /^dispatchd-cable-(\d+)-(\d+)$/;
+let laid = 0;
 
 /** What this machine lacks for a cable; undefined when there is nothing. */
 export async function missingForCable(): Promise<string | undefined> {
@@ -24,28 +25,34 @@ export async function missingForCable(): Promise<string | undefined> {
 }
 
 export class Cable {
-  private constructor(
-    readonly namespace: string,
-    private readonly near: string,
-    private readonly far: string,
-  ) {}
+  /** Our addresses at the near end, as the far end reaches them: of ranges that nobody routes. */
+  readonly v4: string;
+  readonly v6: string;
+  readonly namespace: string;
+  private readonly near: string;
+  private readonly far: string;
 
-  /** Our address at the near end, as the far end reaches it. */
-  readonly v4 = "198.18.91.1";
-  readonly v6 = "fd5d:91::1";
+  private constructor(number: number) {
+    const owner = `${process.pid}-${number}`;
+    this.namespace = `dispatchd-cable-${owner}`;
+    this.near = `dn${owner}`;
+    this.far = `df${owner}`;
+    this.v4 = `198.18.${number}.1`;
+    this.v6 = `fd5d:91:${number}::1`;
+  }
 
   static async lay(): Promise<Cable> {
-    await removeOldOnes();
-    const cable = new Cable(`dispatchd-cable-${process.pid}`, `dnear${process.pid}`, `dfar${process.pid}`);
-    const { namespace, near, far } = cable;
+    if (laid === 0) await removeOldOnes();
+    const cable = new Cable(++laid);
+    const { namespace, near, far, v4, v6 } = cable;
     try {
       await run("ip", ["netns", "add", namespace]);
       await run("ip", ["link", "add", near, "type", "veth", "peer", "name", far, "netns", namespace]);
-      await run("ip", ["address", "add", "198.18.91.1/30", "dev", near]);
-      await run("ip", ["address", "add", "fd5d:91::1/64", "dev", near, "nodad"]);
+      await run("ip", ["address", "add", `${v4}/30`, "dev", near]);
+      await run("ip", ["address", "add", `${v6}/64`, "dev", near, "nodad"]);
       await run("ip", ["link", "set", near, "up"]);
-      await run("ip", ["-n", namespace, "address", "add", "198.18.91.2/30", "dev", far]);
-      await run("ip", ["-n", namespace, "address", "add", "fd5d:91::2/64", "dev", far, "nodad"]);
+      await run("ip", ["-n", namespace, "address", "add", v4.replace(/1$/, "2/30"), "dev", far]);
+      await run("ip", ["-n", namespace, "address", "add", v6.replace(/1$/, "2/64"), "dev", far, "nodad"]);
       await run("ip", ["-n", namespace, "link", "set", far, "up"]);
     } catch (error) {
       await cable[Symbol.asyncDispose]();
@@ -79,7 +86,7 @@ async function removeOldOnes(): Promise<void> {
   const { stdout } = await run("ip", ["netns", "list"]);
   for (const line of stdout.split("\n")) {
     const name = line.split(" ")[0] ?? "";
-    const pid = NAME.exec(name)?.[1];
-    if (pid !== undefined && !existsSync(`/proc/${pid}`)) await remove(name, `dnear${pid}`);
+    const [, pid, number] = NAME.exec(name) ?? [];
+    if (pid !== undefined && !existsSync(`/proc/${pid}`)) await remove(name, `dn${pid}-${number}`);
   }
 }
