@@ -246,6 +246,39 @@ test("a dispatch that comes before all is closed waits for it, /health does not"
   expect(await daemon.starts()).toEqual(["before#1", "next#1"]);
 });
 
+test("an outcome that somebody has read is known after a kill in the same moment, of the newest attempt too", async () => {
+  await using daemon = await TestDaemon.start();
+  for (let round = 0; round < 4; round++) {
+    const runId = `read ${round}`;
+    const steps: Step[] = [{ sleepMs: 600_000 }];
+    const dispatches = Array.from({ length: 6 }, async () => {
+      const response = await daemon.dispatch({ runId, steps });
+      return { attempt: Number(response.headers.get("x-run-attempt")), body: new Follower(response) };
+    });
+    const all = await Promise.all(dispatches);
+    const hasOutcome = ({ frames }: Follower): boolean => frames.some(({ outcome }) => outcome);
+    await Promise.race(all.map(({ body }) => body.until(hasOutcome)));
+    await restart(daemon);
+    await Promise.all(all.map(({ body }) => body.ended));
+    const shown = await daemon.show(runId);
+    for (const { attempt, body } of all) {
+      // Nothing was read of an attempt that a later daemon does not know, or that it takes for a newer one's.
+      if (body.frames.length > 0) expect(attempt).toBeLessThanOrEqual(Number(shown.attempt));
+      const outcome = body.frames.find((frame) => frame.outcome)?.outcome;
+      if (outcome && attempt === shown.attempt) expect(shown.outcome).toEqual(outcome);
+    }
+  }
+  await using single = await TestDaemon.start({ env: HELD });
+  for (let round = 0; round < 4; round++) {
+    const runId = `waits ${round}`;
+    const { body } = await preparing(single, { runId });
+    void follow(single, { runId: `next ${round}`, threadId: `thread of ${runId}` }).catch(() => {});
+    await body.until(({ frames }) => frames.length === 1);
+    await restart(single);
+    expect(await single.show(runId)).toMatchObject({ attempt: 1, error: { code: "superseded" } });
+  }
+});
+
 test("a second daemon on a state folder in use refuses to start, and the first one notices nothing", async () => {
   await using daemon = await TestDaemon.start({ env: HELD });
   const { body, go } = await running(daemon, { runId: "mine" });
