@@ -4,6 +4,8 @@ import type { TestDaemon } from "./daemon.ts";
 
 export class RawReader {
   received = 0;
+  /** When set before the first byte comes: all of them. */
+  kept: Buffer[] | undefined;
   closed = false;
   readonly #socket: Socket;
 
@@ -15,8 +17,9 @@ export class RawReader {
     this.#socket.on("close", () => {
       this.closed = true;
     });
-    this.#socket.on("data", (bytes) => {
+    this.#socket.on("data", (bytes: Buffer) => {
       this.received += bytes.length;
+      this.kept?.push(bytes);
     });
     const head = [`${body === undefined ? "GET" : "POST"} ${path} HTTP/1.1`, "Host: x"];
     head.push(`Authorization: Bearer ${daemon.token}`);
@@ -35,6 +38,20 @@ export class RawReader {
 
   read(): void {
     this.#socket.resume();
+  }
+
+  /** The body of what was kept, which came in chunks; undefined when it broke off. */
+  body(): Buffer | undefined {
+    const all = Buffer.concat(this.kept ?? []);
+    const parts: Buffer[] = [];
+    for (let at = all.indexOf("\r\n\r\n") + 4; ; ) {
+      const lineEnd = all.indexOf("\r\n", at);
+      if (lineEnd < 0) return undefined;
+      const size = Number.parseInt(all.toString("latin1", at, lineEnd), 16);
+      if (size === 0) return Buffer.concat(parts);
+      parts.push(all.subarray(lineEnd + 2, lineEnd + 2 + size));
+      at = lineEnd + 2 + size + 2;
+    }
   }
 
   /** Closes the socket: with a FIN, or with a reset. */
