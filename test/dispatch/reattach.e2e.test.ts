@@ -134,7 +134,9 @@ test("an older owner that is within a large frame gets the rest of it", async ()
   const older = new RawReader(daemon, "/dispatch", JSON.stringify(body));
   older.kept = [];
   await eventually(async () => (await daemon.show("r").catch(() => ({ lastSeq: 0 }))).lastSeq === 4);
-  // It has taken what its socket holds, which is less than the frame.
+  // Within the frame, of which its socket holds less than what is left.
+  older.readUpTo(2 << 20);
+  await eventually(() => older.received >= 2 << 20);
   const newer = new Follower(await daemon.dispatch({ runId: "r", threadId: "t", steps, after: 3 }));
   await newer.until(({ frameLines }) => frameLines.length === 1);
   older.read();

@@ -9,6 +9,11 @@ export class RawReader {
   closed = false;
   readonly #socket: Socket;
 
+  readonly #take = (bytes: Buffer): void => {
+    this.received += bytes.length;
+    this.kept?.push(bytes);
+  };
+
   /** Sends the request and reads nothing, not even the headers. */
   constructor(daemon: TestDaemon, path: string, body?: string) {
     this.#socket = connect(daemon.port, "127.0.0.1");
@@ -17,10 +22,7 @@ export class RawReader {
     this.#socket.on("close", () => {
       this.closed = true;
     });
-    this.#socket.on("data", (bytes: Buffer) => {
-      this.received += bytes.length;
-      this.kept?.push(bytes);
-    });
+    this.#socket.on("data", this.#take);
     const head = [`${body === undefined ? "GET" : "POST"} ${path} HTTP/1.1`, "Host: x"];
     head.push(`Authorization: Bearer ${daemon.token}`);
     if (body !== undefined) head.push(`Content-Length: ${Buffer.byteLength(body)}`);
@@ -32,6 +34,17 @@ export class RawReader {
     this.#socket.on("data", () => {
       this.#socket.pause();
       setTimeout(() => this.#socket.resume(), everyMs);
+    });
+    this.#socket.resume();
+  }
+
+  /** Stops again when this much has come in all. */
+  readUpTo(bytes: number): void {
+    this.#socket.on("data", () => {
+      if (this.received < bytes) return;
+      this.#socket.pause();
+      this.#socket.removeAllListeners("data");
+      this.#socket.on("data", this.#take);
     });
     this.#socket.resume();
   }
