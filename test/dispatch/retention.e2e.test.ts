@@ -6,7 +6,12 @@ import type { Dispatch } from "../support/daemon.ts";
 import { eventually, TestDaemon } from "../support/daemon.ts";
 import { Follower } from "../support/follow.ts";
 import { CLOSE, FINISHED, OPEN } from "../support/scripted-harness.ts";
+import { missingForSmallDisk, SmallDisk } from "../support/small-disk.ts";
 import { follow } from "./run-states.ts";
+
+const missing = await missingForSmallDisk();
+if (missing && process.env.CI === "1") throw new Error(`a full disk cannot be tried: ${missing} is missing`);
+const skipped = missing === undefined ? "" : ` (skipped: ${missing} is missing)`;
 
 const runFolders = (daemon: TestDaemon): Promise<string[]> => readdir(join(daemon.stateDir, "own/runs"));
 
@@ -111,3 +116,19 @@ test.concurrent("past RUN_LOG_BYTES the oldest go first", async () => {
   });
   expect((await runFolders(daemon)).length).toBe(2);
 }, 10_000);
+
+test.skipIf(missing !== undefined)(`a full disk is given back what ended runs took${skipped}`, async () => {
+  await using disk = await SmallDisk.mount(4 << 20);
+  const stateDir = join(disk.path, "state");
+  await using daemon = await TestDaemon.start({ env: { STATE_DIR: stateDir, RUN_RETENTION_MS: "500" } });
+  const steps = [OPEN, { deltas: 20, text: "x".repeat(50_000) }, CLOSE, FINISHED];
+  await daemon.run({ runId: "large", steps });
+  await disk.fill();
+  await eventually(async () => (await runFolders(daemon)).length === 0);
+  const ended = { status: 410, error: "ended", outcome: { type: "finished" } };
+  expect(await refusal(daemon.dispatch({ runId: "large" }))).toMatchObject(ended);
+  await daemon.stop("SIGKILL");
+  await daemon.launch();
+  expect(await refusal(daemon.dispatch({ runId: "large" }))).toMatchObject(ended);
+  expect((await daemon.run({ runId: "next", steps: [FINISHED] })).at(-1)?.error).toBeUndefined();
+});
