@@ -4,4 +4,4 @@ set -eu
 cd "$(dirname "$0")/.."
 bunx biome check --error-on-warnings .
 bunx tsc --noEmit
-bun test unit
+bun test unit --timeout 60000

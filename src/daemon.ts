@@ -8,7 +8,7 @@ import type { Clock } from "./clock/port.ts";
 import type { Config } from "./config.ts";
 import { Dispatcher } from "./dispatch/dispatcher.ts";
 import type { StateDir } from "./dispatch/state-dir.ts";
-import { addNonce, layOutStateDir } from "./dispatch/state-dir.ts";
+import { addNonce, layOutStateDir, replaceableIn } from "./dispatch/state-dir.ts";
 import { errnoOf, messageOf } from "./errors.ts";
 import { createLargeJson } from "./frames/large-lines.ts";
 import { createHarnessRegistry } from "./harness/registry.ts";
@@ -46,12 +46,14 @@ export class StartError extends Error {}
 /** From SIGTERM until all runs have ended: a kill ladder of 5 s, its sweep, and the last frames. */
 const STOP_RUNS_MS = 15_000;
 const LAST_BYTES_MS = 2000;
+const LAST_BYTES_LOOK_MS = 10;
 /** From listening to loading what is heavy. Who waits for the daemon asks again and again, and is answered before. */
 const LOAD_AFTER_MS = 25;
 
 export function startDaemon({ config, clock, log, redactor, selfArgv }: DaemonOptions): Daemon {
   makeNonDumpable();
-  const state = openState(config.stateDir);
+  if (config.agentUser && process.getuid?.() !== 0) throw new StartError("AGENT_USER needs a daemon that is root");
+  const state = openState(config);
   redactor.hide([config.token.reveal()]);
   const nonce = randomHex(16);
   const earlierNonces = addNonce(state, nonce);
@@ -111,10 +113,9 @@ export function startDaemon({ config, clock, log, redactor, selfArgv }: DaemonOp
       dispatcher.draining = true;
       log.info("draining", { runs: dispatcher.registry.liveCount });
       await dispatcher.stop(STOP_RUNS_MS);
-      // Waits for the answers that are still being read.
-      const limit = new AbortController();
-      await Promise.race([server.stop(false), clock.sleep(LAST_BYTES_MS, limit.signal)]);
-      limit.abort();
+      // Answers that are still being read get their last bytes, and until then whoever asks gets an answer.
+      const until = clock.monotonic() + LAST_BYTES_MS;
+      while (server.pendingRequests > 0 && clock.monotonic() < until) await clock.sleep(LAST_BYTES_LOOK_MS);
       await server.stop(true);
       stopWatch();
       processes.stop();
@@ -125,12 +126,17 @@ export function startDaemon({ config, clock, log, redactor, selfArgv }: DaemonOp
   };
 }
 
-function openState(stateDir: string): StateDir {
+function openState({ stateDir, agentUser }: Config): StateDir {
   let state: StateDir;
   try {
     state = layOutStateDir(stateDir);
   } catch (error) {
     throw new StartError(`the state folder ${stateDir} cannot be made: ${errnoOf(error) ?? messageOf(error)}`);
+  }
+  const open = agentUser ? replaceableIn(state.root, agentUser) : undefined;
+  if (open !== undefined) {
+    const why = `AGENT_USER can write ${open} and so replace the state folder ${stateDir}`;
+    throw new StartError(`${why}: set STATE_DIR to another place`);
   }
   // Held until the process ends, however it ends.
   if (lockFile(state.lock) === "held") throw new StartError(`another daemon uses the state folder ${stateDir}`);

@@ -128,12 +128,10 @@ export class Dispatcher {
     const { attempt, predecessor } = claim;
     this.touch();
     metrics.runStarted();
-    const recorded = makeRunFolder(attempt.run.folder).then(() => writeRecord(attempt));
-    recorded.catch(() => {}); // Looked at before the harness is started.
     const order = { input, ...(traceparent ? { traceparent } : {}) };
     const shutdown = this.#shutdown.signal;
     const parts = { ...this.options, metrics, configuredEnv: () => this.#configuredEnv, shutdown };
-    void runDispatch(attempt, order, predecessor, recorded, parts).then(() => {
+    void runDispatch(attempt, order, predecessor, parts).then(() => {
       this.touch();
       return dropOldAttempt(attempt, this.options.log);
     });
@@ -183,7 +181,11 @@ export class Dispatcher {
 
   #createAttempt(run: Run, number: number): Attempt {
     const { clock, log } = this.options;
-    const runLog = RunLog.create(logPath(run.folder, number), makeRunFolder(run.folder), (error) => {
+    // After the record of the attempt before, or that one could be the one that stays. And before the log: of a run that
+    // a restart would not know, nothing is ever read.
+    const before = run.attempt?.log.placed.catch(() => {}) ?? Promise.resolve();
+    const recorded = before.then(() => makeRunFolder(run.folder)).then(() => writeRecord(attempt));
+    const runLog = RunLog.create(logPath(run.folder, number), recorded, (error) => {
       const reason = errnoOf(error) ?? messageOf(error);
       log.error("run log not stored", { run: run.id, reason });
       attempt.stop({ code: "storage_failed", message: `the run's log could not be stored: ${reason}` });

@@ -5,6 +5,7 @@
 import { appendFile } from "node:fs/promises";
 import type { Clock } from "../clock/port.ts";
 import { parseRecord, readIfThere, writeWhole } from "../disk.ts";
+import { errnoOf } from "../errors.ts";
 import type { RunSummary } from "./run.ts";
 
 const KEPT_MS = 24 * 3600_000;
@@ -46,13 +47,20 @@ export class EndedRuns {
   }
 
   async load(): Promise<void> {
-    for (const line of ((await readIfThere(this.path)) ?? "").split("\n")) {
+    const lines = ((await readIfThere(this.path)) ?? "").split("\n");
+    for (const line of lines) {
       const run = parseRecord(line) as RunSummary | undefined;
       if (typeof run?.runId !== "string" || this.#isOver(run)) continue;
       this.#runs.delete(run.runId);
       this.#runs.set(run.runId, run);
     }
-    await this.#compact();
+    this.#lines = lines.length;
+    try {
+      await this.#compact();
+    } catch (error) {
+      // On a full disk the file stays as it is, and serves.
+      if (errnoOf(error) !== "ENOSPC") throw error;
+    }
   }
 
   async #store(run: RunSummary): Promise<void> {

@@ -21,6 +21,16 @@ import type { Attempt } from "./run.ts";
 /** As much of a large line as goes to the log, which cuts it itself. */
 const SKIPPED_BYTES = 8192;
 
+/** Others are dropped: an outcome is kept for a day, and must not be as large as a harness likes. */
+const USAGE_KEYS = Object.keys({
+  inputTokens: true,
+  outputTokens: true,
+  cacheReadTokens: true,
+  cacheWriteTokens: true,
+  costUsd: true,
+  turns: true,
+} satisfies Record<keyof Usage, true>);
+
 export interface ForwardOptions {
   readonly clock: Clock;
   readonly log: Log;
@@ -86,10 +96,12 @@ export class FrameForwarder {
         return;
       }
       case "large": {
+        const { length } = lines.bytes;
+        const beginning = lines.bytes.toString("utf8", 0, SKIPPED_BYTES);
         const frame = await options.largeJson.parseLine(lines.bytes);
         if (!attempt.live) return;
-        if (!frame) return this.#skip(lines.bytes.toString("utf8", 0, SKIPPED_BYTES), lines.bytes.length);
-        this.#forwarded(1, lines.bytes.length);
+        if (!frame) return this.#skip(beginning, length);
+        this.#forwarded(1, length);
         if (frame.chunks.length > 0 || !frame.outcome) attempt.forwardBytes(frame.chunks, frame.body);
         this.#note(frame);
         return;
@@ -175,7 +187,8 @@ export function readOutcome(said: HarnessOutcome, redactor: Redactor): Outcome {
 
 function readUsage(said: unknown): { usage?: Usage } {
   if (typeof said !== "object" || said === null) return {};
-  const numbers = Object.entries(said).filter(([, value]) => typeof value === "number" && Number.isFinite(value));
+  const given = said as Readonly<Record<string, unknown>>;
+  const numbers = USAGE_KEYS.flatMap((key) => (Number.isFinite(given[key]) ? [[key, given[key]]] : []));
   return numbers.length > 0 ? { usage: Object.fromEntries(numbers) as Usage } : {};
 }
 

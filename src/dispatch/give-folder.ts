@@ -4,6 +4,7 @@
  */
 import { constants } from "node:fs";
 import { mkdir, open, realpath } from "node:fs/promises";
+import { dirname } from "node:path";
 import { errnoOf } from "../errors.ts";
 
 export interface Owner {
@@ -14,7 +15,7 @@ export interface Owner {
 /** Makes the folder, its parents included. One that is there already is left as it is. */
 export async function giveFolder(path: string, owner: Owner | null): Promise<void> {
   const created = await mkdir(path, { recursive: true, mode: 0o700 });
-  if (created !== undefined && owner) await change(path, owner);
+  if (created !== undefined && owner) await changeDownFrom(created, path, owner);
 }
 
 /**
@@ -22,9 +23,15 @@ export async function giveFolder(path: string, owner: Owner | null): Promise<voi
  * the folder is somebody else's, or is reached over a link: then it stays as it is.
  */
 export async function takeOverFolder(path: string, owner: Owner): Promise<boolean> {
-  await mkdir(path, { recursive: true, mode: 0o700 });
+  const created = await mkdir(path, { recursive: true, mode: 0o700 });
   if ((await realpath(path)) !== path) return false;
-  return change(path, owner);
+  return changeDownFrom(created ?? path, path, owner);
+}
+
+/** Of several folders that were made, those above are closed to the owner too until they are given. */
+async function changeDownFrom(first: string, last: string, owner: Owner): Promise<boolean> {
+  for (let path = last; path !== first; path = dirname(path)) if (!(await change(path, owner))) return false;
+  return change(first, owner);
 }
 
 async function change(path: string, owner: Owner): Promise<boolean> {

@@ -96,10 +96,13 @@ export function buildEnv({ config, configured, input, attempt, traceparent }: Ru
 
 /** The values of a run that must not show in logs and messages. */
 export function secretsOf(input: DispatchInput, configured: Readonly<Record<string, string>>): string[] {
-  const callback = (input as { callback?: { headers?: unknown } }).callback;
+  const callback = (input as { callback?: { url?: unknown; headers?: unknown } }).callback;
   const values = [
     ...Object.values(configured),
     ...Object.values(input.env ?? {}),
+    // Their addresses as well, if there are credentials in them.
+    input.mcp?.url,
+    callback?.url,
     ...Object.values(input.mcp?.headers ?? {}),
     ...Object.values((callback?.headers ?? {}) as Record<string, unknown>),
   ];

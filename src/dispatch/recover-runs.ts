@@ -8,7 +8,6 @@ import type { Clock } from "../clock/port.ts";
 import { parseRecord } from "../disk.ts";
 import { errnoOf, messageOf } from "../errors.ts";
 import type { Frame, Outcome } from "../frames/frame.ts";
-import { parseHarnessLine } from "../frames/harness-line.ts";
 import { LineSplitter } from "../frames/split-lines.ts";
 import type { Log } from "../log/port.ts";
 import type { AttemptHooks } from "./run.ts";
@@ -110,7 +109,10 @@ async function replayParts(attempt: Attempt): Promise<void> {
     at += block.length;
     for (const piece of splitter.push(block)) {
       if (piece.type !== "lines") continue;
-      for (const line of piece.lines) for (const chunk of parseHarnessLine(line)?.chunks ?? []) parts.note(chunk);
+      for (const line of piece.lines) {
+        const { chunks } = (parseRecord(line) ?? {}) as Partial<Frame>;
+        for (const chunk of chunks ?? []) parts.note(chunk);
+      }
     }
   }
 }

@@ -36,8 +36,15 @@ async function dropRun(attempt: Attempt, { registry, endedRuns, log }: Retention
   const { run } = attempt;
   try {
     registry.drop(run);
-    await endedRuns.add(attempt.summary());
+    const summary = attempt.summary();
     await attempt.log.close();
+    try {
+      await endedRuns.add(summary);
+    } catch {
+      // On a full disk the log makes the room for what stays of it; whatever else it was is told by the second time.
+      await rm(logPath(run.folder, attempt.number), { force: true });
+      await endedRuns.add(summary);
+    }
     await rm(run.folder, { recursive: true, force: true });
     log.debug("run dropped", { run: run.id });
   } catch (error) {

@@ -61,7 +61,6 @@ export async function runDispatch(
   attempt: Attempt,
   order: AttemptOrder,
   predecessor: Attempt | undefined,
-  recorded: Promise<void>,
   parts: DispatchParts,
 ): Promise<void> {
   const { clock, metrics } = parts;
@@ -71,7 +70,7 @@ export async function runDispatch(
   let turn: Turn | undefined;
   try {
     await waitForPredecessor(attempt, predecessor, parts, log);
-    await store("the run could not be recorded", recorded);
+    await store("the run could not be recorded", attempt.log.placed);
     turn = await startTurn(attempt, order, parts, log);
     if (turn) await followTurn(attempt, turn, parts);
   } catch (error) {

@@ -46,23 +46,23 @@ export class RunLog {
     private readonly path: string,
     end: number,
     private readonly onFailure: (error: unknown) => void,
-    /** What has to be there before the file: its folder. Rejected: the disk failed at the start. */
-    private readonly folder: Promise<unknown>,
+    /** Resolves when what the file needs is there: its folder, the run's record. Rejected: the disk failed at the start. */
+    readonly placed: Promise<unknown>,
     private readonly openFile: OpenFile,
   ) {
     this.#fileEnd = end;
     this.#end = end;
-    folder.catch(() => {}); // Told by the first write.
+    placed.catch(() => {}); // Told by the first write.
   }
 
   /** A new log, at once; its file comes with the first write. `onFailure` is called once, when the disk refuses. */
   static create(
     path: string,
-    folder: Promise<unknown>,
+    placed: Promise<unknown>,
     onFailure: (error: unknown) => void,
     openFile: OpenFile = open,
   ): RunLog {
-    return new RunLog(path, 0, onFailure, folder, openFile);
+    return new RunLog(path, 0, onFailure, placed, openFile);
   }
 
   /** The log of an earlier daemon. A torn last line is cut off, and so are last lines that are no frames. */
@@ -296,7 +296,7 @@ export class RunLog {
 
   /** A write may be short without an error on a full disk: the next one tells. */
   async #writeWhole(batch: Buffer): Promise<void> {
-    await this.folder;
+    await this.placed;
     this.#handle ??= await this.openFile(this.path, "wx+", 0o600);
     for (let done = 0; done < batch.length; ) {
       const { bytesWritten } = await this.#handle.write(batch, done, batch.length - done, this.#fileEnd + done);

@@ -7,8 +7,20 @@
  *
  * Laid out synchronously: it happens before the daemon listens, and never again.
  */
-import { chmodSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import {
+  appendFileSync,
+  chmodSync,
+  closeSync,
+  ftruncateSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  realpathSync,
+  type Stats,
+  statSync,
+  writeSync,
+} from "node:fs";
+import { dirname, join } from "node:path";
 import { errnoOf } from "../errors.ts";
 
 export interface StateDir {
@@ -46,18 +58,48 @@ export function layOutStateDir(root: string): StateDir {
 }
 
 /**
+ * The folder in which `user` could put another one in the place of the state folder, and so have the daemon write where
+ * it likes; undefined when there is none.
+ */
+export function replaceableIn(root: string, user: { readonly uid: number; readonly gid: number }): string | undefined {
+  const mayWrite = ({ uid, gid, mode }: Stats): boolean =>
+    uid === user.uid || (mode & 0o002) !== 0 || (gid === user.gid && (mode & 0o020) !== 0);
+  // By its name, and by where links in it lead.
+  for (const path of new Set([root, realpathSync(root)])) {
+    if (statSync(path).uid === user.uid) return path;
+    for (let child = path; child !== dirname(child); child = dirname(child)) {
+      const parent = statSync(dirname(child));
+      const sticky = (parent.mode & 0o1000) !== 0 && parent.uid !== user.uid && statSync(child).uid !== user.uid;
+      if (mayWrite(parent) && !sticky) return dirname(child);
+    }
+  }
+  return undefined;
+}
+
+/*
+ * The file of the nonces is added to, and written over, but never emptied first: on a full disk it would stay empty,
+ * and the processes of earlier daemons would be nobody's. A line begins with its newline, so that none runs into one
+ * that a crash cut.
+ */
+
+/**
  * Nonces mark the processes of a daemon's runs. Adds this daemon's to the state folder, before it starts any, and
  * returns those of earlier daemons whose leftovers nobody has ended yet.
  */
 export function addNonce(state: StateDir, nonce: string): string[] {
   const earlier = readNonces(noncePath(state));
-  writeFileSync(noncePath(state), [...earlier, nonce].join("\n"), { mode: 0o600 });
+  appendFileSync(noncePath(state), `\n${nonce}`, { mode: 0o600 });
   return earlier;
 }
 
 /** The leftovers of all earlier daemons were ended. */
 export function keepOnlyNonce(state: StateDir, nonce: string): void {
-  writeFileSync(noncePath(state), nonce, { mode: 0o600 });
+  const file = openSync(noncePath(state), "r+");
+  try {
+    ftruncateSync(file, writeSync(file, `\n${nonce}`, 0));
+  } finally {
+    closeSync(file);
+  }
 }
 
 function noncePath(state: StateDir): string {

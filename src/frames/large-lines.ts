@@ -9,6 +9,7 @@ export interface LargeFrame extends Omit<HarnessFrame, "body"> {
   readonly body: Uint8Array;
 }
 
+/** Takes over the bytes that it is given, and the whole buffer that they are in. */
 export interface LargeJson {
   /** Undefined for a line that is no frame. */
   parseLine(bytes: Buffer): Promise<LargeFrame | undefined>;
@@ -37,7 +38,7 @@ export function createLargeJson(): LargeJson {
     worker ??= start();
     const id = nextId++;
     const reply = new Promise<Reply>((resolve, reject) => waiting.set(id, { resolve, reject }));
-    worker.postMessage({ id, kind, bytes });
+    worker.postMessage({ id, kind, bytes }, [bytes.buffer as ArrayBuffer]);
     return reply;
   };
   const start = (): Worker => {

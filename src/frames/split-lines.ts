@@ -10,7 +10,7 @@ const NEWLINE = 0x0a;
 export type Lines =
   /** Short lines, without their newlines. */
   | { readonly type: "lines"; readonly lines: readonly string[]; readonly ascii: boolean }
-  /** One line of more than `largeBytes`, still as bytes. */
+  /** One line of more than `largeBytes`, still as bytes, in a buffer of its own. */
   | { readonly type: "large"; readonly bytes: Buffer }
   /** A line passed `maxBytes`; nothing can be read any more. */
   | { readonly type: "overflow" };
@@ -60,10 +60,11 @@ export class LineSplitter {
   }
 
   #take(): Lines {
-    const line = this.#carry.length === 1 ? (this.#carry[0] as Buffer) : Buffer.concat(this.#carry);
+    const isLarge = this.#carried > this.largeBytes;
+    const line = this.#carry.length === 1 && !isLarge ? (this.#carry[0] as Buffer) : Buffer.concat(this.#carry);
     this.#carry.length = 0;
     this.#carried = 0;
-    if (line.length > this.largeBytes) return { type: "large", bytes: line };
+    if (isLarge) return { type: "large", bytes: line };
     const ascii = isAscii(line);
     return { type: "lines", lines: [decode(line, ascii)], ascii };
   }

@@ -26,6 +26,7 @@ const { appendFileSync, existsSync } = require("node:fs");
 const turn = JSON.parse(require("node:fs").readFileSync(0, "utf8"));
 const message = turn.input.userMessage;
 const script = JSON.parse(message.parts?.[0]?.text ?? message);
+appendFileSync(__dirname + "/pids", process.pid + "\\n");
 appendFileSync(__dirname + "/starts", turn.runId + "#" + turn.attempt + "\\n");
 const say = (chunks) => process.stdout.write(JSON.stringify({ chunks }) + "\\n");
 const text = (delta) => say([{ type: "text-delta", id: "t", delta }]);
@@ -116,8 +117,18 @@ export class RealDaemon {
     return (await readFile(this.path("starts"), "utf8")).split("\n").filter(Boolean);
   }
 
+  /** A daemon that was killed, and never started again on its state, leaves its harness behind. */
+  async #endHarnesses(): Promise<void> {
+    const pids = await readFile(this.path("pids"), "utf8").catch(() => "");
+    for (const pid of pids.split("\n").filter(Boolean)) {
+      const line = await readFile(`/proc/${pid}/cmdline`, "utf8").catch(() => "");
+      if (line.includes(this.folder)) process.kill(Number(pid), "SIGKILL");
+    }
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     await this.stop();
+    await this.#endHarnesses();
     await rm(this.folder, { recursive: true, force: true });
   }
 }

@@ -48,7 +48,8 @@ test("a cancel in preparation: nothing is started", async () => {
   expect((await daemon.cancel("c2", "?wait=1")).status).toBe(204);
   await body.ended;
   expect(errorOf(body.frames)).toMatchObject({ code: "cancelled" });
-  expect(await daemon.show("before c2")).toMatchObject({ state: "ended" });
+  const { pid } = await daemon.event("harness started", 0, ({ run }) => run === "before c2");
+  await eventually(() => !existsSync(`/proc/${pid}`));
   expect((await daemon.starts()).filter((start) => start.startsWith("c2"))).toEqual([]);
 });
 
@@ -125,7 +126,7 @@ test("of several reasons the first decides", async () => {
   expect(errorOf(next.frames)).toBeUndefined();
 });
 
-test("a run that nobody reads is ended after DETACH_GRACE_MS, in preparation too", async () => {
+test.concurrent("a run that nobody reads is ended after DETACH_GRACE_MS, in preparation too", async () => {
   await using hasty = await TestDaemon.start({ env: { ...HELD, DETACH_GRACE_MS: String(DETACH_MS) } });
   const left = new AbortController();
   await running(hasty, { runId: "d1", signal: left.signal });
@@ -142,7 +143,7 @@ test("a run that nobody reads is ended after DETACH_GRACE_MS, in preparation too
   expect((await hasty.starts()).filter((start) => start === "d2#1")).toEqual([]);
 });
 
-test("a reader by GET keeps a run going, and each loss begins the grace anew", async () => {
+test.concurrent("a reader by GET keeps a run going, and each loss begins the grace anew", async () => {
   await using hasty = await TestDaemon.start({ env: { ...HELD, DETACH_GRACE_MS: String(DETACH_MS) } });
   const owner = new AbortController();
   const { go } = await running(hasty, { runId: "k1", signal: owner.signal });
@@ -162,7 +163,7 @@ test("a reader by GET keeps a run going, and each loss begins the grace anew", a
   expect(errorOf(again.frames)).toBeUndefined();
 });
 
-test("nobody reads the end of a run that had its outcome: it stays as it is", async () => {
+test.concurrent("nobody reads the end of a run that had its outcome: it stays as it is", async () => {
   await using hasty = await TestDaemon.start({ env: { ...HELD, DETACH_GRACE_MS: "50" } });
   const left = new AbortController();
   const { go } = await settling(hasty, { runId: "n1", signal: left.signal });
@@ -173,18 +174,18 @@ test("nobody reads the end of a run that had its outcome: it stays as it is", as
   await eventually(async () => (await hasty.show("n1")).state === "ended");
 });
 
-test("HARNESS_STALL_MS ends a harness that says nothing, and none that says anything", async () => {
-  await using strict = await TestDaemon.start({ env: { HARNESS_STALL_MS: "400" } });
+test.concurrent("HARNESS_STALL_MS ends a harness that says nothing, and none that says anything", async () => {
+  await using strict = await TestDaemon.start({ env: { HARNESS_STALL_MS: "1000" } });
   const silent = strict.run({ runId: "s1", steps: [OPEN, WAIT] });
-  const talks = strict.run({ runId: "s2", steps: [OPEN, { deltas: 12, everyMs: 60 }, CLOSE, FINISHED] });
-  const garbage = Array.from({ length: 10 }, (): Step[] => [{ line: "still here" }, { sleepMs: 60 }]).flat();
+  const talks = strict.run({ runId: "s2", steps: [OPEN, { deltas: 15, everyMs: 100 }, CLOSE, FINISHED] });
+  const garbage = Array.from({ length: 15 }, (): Step[] => [{ line: "still here" }, { sleepMs: 100 }]).flat();
   const mutters = strict.run({ runId: "s3", steps: [...garbage, FINISHED] });
   expect(errorOf(await silent)).toMatchObject({ code: "harness_stalled" });
   expect(errorOf(await talks)).toBeUndefined();
   expect(errorOf(await mutters)).toBeUndefined();
 });
 
-test("RUN_MAX_MS ends the longest turn", async () => {
+test.concurrent("RUN_MAX_MS ends the longest turn", async () => {
   await using strict = await TestDaemon.start({ env: { RUN_MAX_MS: "300" } });
   const long = strict.run({ runId: "l1", steps: [OPEN, { deltas: 1000, everyMs: 20 }] });
   const short = strict.run({ runId: "l2", steps: [FINISHED] });

@@ -100,6 +100,23 @@ test("a message is cut at 2 KiB, between characters", async () => {
   }
 });
 
+test("of the usage that a harness tells, known numbers are passed on", async () => {
+  await using daemon = await TestDaemon.start();
+  const usageOf = async (runId: string, usage: unknown): Promise<unknown> => {
+    const frames = await daemon.run({ runId, steps: [{ json: { outcome: { type: "finished", usage } } }] });
+    return frames.at(-2)?.outcome;
+  };
+  const whole = { inputTokens: 1, outputTokens: 2, cacheReadTokens: 3, cacheWriteTokens: 4, costUsd: 0.5, turns: 6 };
+  expect(await usageOf("whole", { ...whole, mood: 7, more: { turns: 8 } })).toEqual({ type: "finished", usage: whole });
+  expect(await usageOf("odd", { inputTokens: "1", turns: null, costUsd: 0 })).toEqual({
+    type: "finished",
+    usage: { costUsd: 0 },
+  });
+  for (const none of [null, 5, "x", [], {}, { inputTokens: [1] }]) {
+    expect(await usageOf(`none ${JSON.stringify(none)}`, none)).toEqual({ type: "finished" });
+  }
+});
+
 test("a harness's codes are its own four; any other is a failed turn", async () => {
   await using daemon = await TestDaemon.start();
   const endOf = async (runId: string, outcome: unknown): Promise<unknown> => {

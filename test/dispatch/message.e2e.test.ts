@@ -189,3 +189,16 @@ for (const death of DEATHS) {
     expect(daemon.noise).toEqual([]);
   });
 }
+
+test("what a large frame opened is closed as well", async () => {
+  await using daemon = await TestDaemon.start();
+  const delta = "x".repeat(300_000);
+  const large: Step = {
+    chunks: [...MESSAGE.slice(0, 2), { type: "text-start", id: "t" }, { type: "text-delta", id: "t", delta }],
+  };
+  const frames = await daemon.run({ runId: "r", steps: [large, { exit: 1 }] });
+  expect(frames.at(-2)?.chunks.map(({ type }) => type)).toEqual(["text-end", "finish-step", "error", "finish"]);
+  const { message, errors } = await readMessage(frames.flatMap(({ chunks }) => chunks));
+  expect(errors).toEqual(["the harness exited with code 1"]);
+  expect(message?.parts.at(-1)).toMatchObject({ type: "text", state: "done", text: delta });
+});

@@ -2,6 +2,7 @@
 import { expect, test } from "bun:test";
 import { eventually, TestDaemon } from "../support/daemon.ts";
 import { Follower } from "../support/follow.ts";
+import { RawReader } from "../support/raw-reader.ts";
 import { OPEN, type Step } from "../support/scripted-harness.ts";
 
 /** A frame that takes more than one block of 256 KiB, printed by the shell: it would be too much for a prompt. */
@@ -123,6 +124,31 @@ test("a newer owner ends the body of the older one after a whole line and withou
     expect(owner.frameLines.slice(5 - index)).toEqual(all.slice(0, seqs.length - (5 - index)));
   }
   expect(await daemon.starts()).toEqual(["r#1"]);
+});
+
+test("an older owner that is within a large frame gets the rest of it", async () => {
+  await using daemon = await TestDaemon.start();
+  const go = daemon.path("go");
+  const steps: Step[] = [OPEN, largeFrame(15 << 20), { chunks: [{ type: "data-y" }] }, { waitFor: go }];
+  const body = { runId: "r", input: { threadId: "t", userMessage: JSON.stringify(steps) } };
+  const older = new RawReader(daemon, "/dispatch", JSON.stringify(body));
+  older.kept = [];
+  await eventually(async () => (await daemon.show("r").catch(() => ({ lastSeq: 0 }))).lastSeq === 4);
+  // Within the frame, of which its socket holds less than what is left.
+  older.readUpTo(2 << 20);
+  await eventually(() => older.received >= 2 << 20);
+  const newer = new Follower(await daemon.dispatch({ runId: "r", threadId: "t", steps, after: 3 }));
+  await newer.until(({ frameLines }) => frameLines.length === 1);
+  older.read();
+  await eventually(async () => (await daemon.show("r")).readers === 1);
+  await eventually(() => older.body() !== undefined);
+  const lines = older.body()?.toString().split("\n") ?? [];
+  expect(lines.pop()).toBe("");
+  expect(lines.filter(Boolean).map((line) => JSON.parse(line).seq)).toEqual([1, 2, 3]);
+  older.leave("close");
+  await Bun.write(go, "");
+  await newer.ended;
+  expect(newer.frames.map(({ seq }) => seq)).toEqual([4, 5, 6]);
 });
 
 test("64 readers see the same, the next one is told that there is no place, and a place that is left can be taken", async () => {

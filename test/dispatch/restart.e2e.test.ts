@@ -13,7 +13,7 @@ import { Follower } from "../support/follow.ts";
 import { readMessage } from "../support/read-message.ts";
 import type { Step } from "../support/scripted-harness.ts";
 import { CLOSE, FINISHED, OPEN } from "../support/scripted-harness.ts";
-import { follow, HELD, preparing, running, settling } from "./run-states.ts";
+import { alone, follow, HELD, preparing, running, settling } from "./run-states.ts";
 
 const TOOL = { type: "tool-input-start", toolCallId: "c", toolName: "bash", dynamic: true };
 const HALF_A_TURN: Step[] = [OPEN, { deltas: 3, numbered: true }, { chunks: [TOOL] }];
@@ -221,6 +221,62 @@ test("a client that follows across the restart by Last-Event-ID sees every frame
   expect(ids[0]).toBe(last + 1);
   expect(ids).toEqual(ids.map((_, index) => last + 1 + index));
   expect(ids.at(-1)).toBe(Number((await daemon.show("sse")).lastSeq));
+});
+
+test("a dispatch that comes before all is closed waits for it, /health does not", async () => {
+  await using daemon = await TestDaemon.start();
+  const threadId = "early";
+  const steps: Step[] = [alone(daemon, threadId), { ignoreTerm: true }, OPEN, { sleepMs: 600_000 }];
+  const before = await follow(daemon, { runId: "before", threadId, steps });
+  await before.until(({ frames }) => frames.length === 2);
+  expect(await daemon.stop("SIGKILL")).toBe("SIGKILL");
+  const from = daemon.log.length;
+  const launched = daemon.launch();
+  daemon.url = String((await daemon.event("listening", from)).url);
+  const next = daemon.run({ runId: "next", threadId, steps: [alone(daemon, threadId), FINISHED] });
+  const same = daemon.dispatch({ runId: "before", threadId });
+  const shown = daemon.show("before");
+  expect((await fetch(`${daemon.url}/health`)).status).toBe(200);
+  expect((await next).at(-2)).toMatchObject({ outcome: { type: "finished" } });
+  const replay = parseFrames(await (await same).text());
+  expect(replay.at(-1)).toMatchObject({ error: { reason: "restarted" }, done: true });
+  expect(await shown).toMatchObject({ state: "ended", attempt: 1 });
+  await launched;
+  expect(await readFile(daemon.path("overlaps"), "utf8")).toBe("");
+  expect(await daemon.starts()).toEqual(["before#1", "next#1"]);
+});
+
+test("an outcome that somebody has read is known after a kill in the same moment, of the newest attempt too", async () => {
+  await using daemon = await TestDaemon.start();
+  for (let round = 0; round < 4; round++) {
+    const runId = `read ${round}`;
+    const steps: Step[] = [{ sleepMs: 600_000 }];
+    const dispatches = Array.from({ length: 6 }, async () => {
+      const response = await daemon.dispatch({ runId, steps });
+      return { attempt: Number(response.headers.get("x-run-attempt")), body: new Follower(response) };
+    });
+    const all = await Promise.all(dispatches);
+    const hasOutcome = ({ frames }: Follower): boolean => frames.some(({ outcome }) => outcome);
+    await Promise.race(all.map(({ body }) => body.until(hasOutcome)));
+    await restart(daemon);
+    await Promise.all(all.map(({ body }) => body.ended));
+    const shown = await daemon.show(runId);
+    for (const { attempt, body } of all) {
+      // Nothing was read of an attempt that a later daemon does not know, or that it takes for a newer one's.
+      if (body.frames.length > 0) expect(attempt).toBeLessThanOrEqual(Number(shown.attempt));
+      const outcome = body.frames.find((frame) => frame.outcome)?.outcome;
+      if (outcome && attempt === shown.attempt) expect(shown.outcome).toEqual(outcome);
+    }
+  }
+  await using single = await TestDaemon.start({ env: HELD });
+  for (let round = 0; round < 4; round++) {
+    const runId = `waits ${round}`;
+    const { body } = await preparing(single, { runId });
+    void follow(single, { runId: `next ${round}`, threadId: `thread of ${runId}` }).catch(() => {});
+    await body.until(({ frames }) => frames.length === 1);
+    await restart(single);
+    expect(await single.show(runId)).toMatchObject({ attempt: 1, error: { code: "superseded" } });
+  }
 });
 
 test("a second daemon on a state folder in use refuses to start, and the first one notices nothing", async () => {

@@ -6,7 +6,12 @@ import type { Dispatch } from "../support/daemon.ts";
 import { eventually, TestDaemon } from "../support/daemon.ts";
 import { Follower } from "../support/follow.ts";
 import { CLOSE, FINISHED, OPEN } from "../support/scripted-harness.ts";
+import { missingForSmallDisk, SmallDisk } from "../support/small-disk.ts";
 import { follow } from "./run-states.ts";
+
+const missing = await missingForSmallDisk();
+if (missing && process.env.CI === "1") throw new Error(`a full disk cannot be tried: ${missing} is missing`);
+const skipped = missing === undefined ? "" : ` (skipped: ${missing} is missing)`;
 
 const runFolders = (daemon: TestDaemon): Promise<string[]> => readdir(join(daemon.stateDir, "own/runs"));
 
@@ -20,7 +25,7 @@ async function refusal(response: Promise<Response>): Promise<Record<string, unkn
   return { status, ...rest };
 }
 
-test("a dropped run: 410 with its outcome, in every form, and over a restart", async () => {
+test.concurrent("a dropped run: 410 with its outcome, in every form, and over a restart", async () => {
   await using daemon = await TestDaemon.start({ env: { RUN_RETENTION_MS: "1" } });
   const finished = await daemon.run({ runId: "a/1", threadId: "t", steps: [OPEN, CLOSE, FINISHED] });
   await daemon.run({ runId: "b", steps: [OPEN, { exit: 3 }] });
@@ -71,7 +76,7 @@ test("a dropped run: 410 with its outcome, in every form, and over a restart", a
   expect(await daemon.starts()).toEqual(["a/1#1", "b#1", "c#1"]);
 });
 
-test("a run that somebody reads is kept until they are done", async () => {
+test.concurrent("a run that somebody reads is kept until they are done", async () => {
   await using daemon = await TestDaemon.start({ env: { RUN_RETENTION_MS: "1" } });
   // More than sockets and pipes hold: the owner has not had all of it when the run ends.
   const slow = await daemon.dispatch({
@@ -88,7 +93,7 @@ test("a run that somebody reads is kept until they are done", async () => {
   await eventually(async () => (await runFolders(daemon)).length === 0);
 });
 
-test("a live run is never dropped, however long it takes", async () => {
+test.concurrent("a live run is never dropped, however long it takes", async () => {
   await using daemon = await TestDaemon.start({ env: { RUN_RETENTION_MS: "1" } });
   const body = await follow(daemon, { runId: "long", steps: [OPEN, { deltas: 10, everyMs: 40 }, CLOSE, FINISHED] });
   await body.ended;
@@ -96,7 +101,7 @@ test("a live run is never dropped, however long it takes", async () => {
   expect(body.frames.at(-1)?.done).toBe(true);
 });
 
-test("past RUN_LOG_BYTES the oldest go first", async () => {
+test.concurrent("past RUN_LOG_BYTES the oldest go first", async () => {
   await using daemon = await TestDaemon.start({ env: { RUN_LOG_BYTES: String(1 << 20), RUN_RETENTION_MS: "600000" } });
   const large = (runId: string): Dispatch => ({
     runId,
@@ -111,3 +116,19 @@ test("past RUN_LOG_BYTES the oldest go first", async () => {
   });
   expect((await runFolders(daemon)).length).toBe(2);
 }, 10_000);
+
+test.skipIf(missing !== undefined)(`a full disk is given back what ended runs took${skipped}`, async () => {
+  await using disk = await SmallDisk.mount(4 << 20);
+  const stateDir = join(disk.path, "state");
+  await using daemon = await TestDaemon.start({ env: { STATE_DIR: stateDir, RUN_RETENTION_MS: "500" } });
+  const steps = [OPEN, { deltas: 20, text: "x".repeat(50_000) }, CLOSE, FINISHED];
+  await daemon.run({ runId: "large", steps });
+  await disk.fill();
+  await eventually(async () => (await runFolders(daemon)).length === 0);
+  const ended = { status: 410, error: "ended", outcome: { type: "finished" } };
+  expect(await refusal(daemon.dispatch({ runId: "large" }))).toMatchObject(ended);
+  await daemon.stop("SIGKILL");
+  await daemon.launch();
+  expect(await refusal(daemon.dispatch({ runId: "large" }))).toMatchObject(ended);
+  expect((await daemon.run({ runId: "next", steps: [FINISHED] })).at(-1)?.error).toBeUndefined();
+});

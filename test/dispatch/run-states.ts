@@ -26,9 +26,13 @@ export async function follow(daemon: TestDaemon, dispatch: Dispatch): Promise<Fo
  * runs. One that is dead and not reaped yet does not.
  */
 export function alone(daemon: TestDaemon, threadId: string): Step {
-  const pids = daemon.path(`pids of ${threadId}`);
-  const others = `for pid in $(cat '${pids}' 2>/dev/null); do grep -qs 'State:.[^ZX]' /proc/$pid/status && echo $pid; done`;
-  return { sh: `${others} >> '${daemon.path("overlaps")}'; echo $PPID >> '${pids}'`, wait: true };
+  const noted = daemon.path(`noted of ${threadId}`);
+  // A process is its id and the time of its birth: ids are used again.
+  const stat = (pid: string): string => `set -- $(cat /proc/${pid}/stat 2>/dev/null)`;
+  const isOther = `[ "\${22}" = "$born" ] && [ "$3" != Z ] && [ "$3" != X ] && echo $pid`;
+  const others = `touch '${noted}'; while read pid born; do ${stat("$pid")}; ${isOther}; done < '${noted}'`;
+  const note = `${stat("$PPID")}; echo $PPID "\${22}" >> '${noted}'`;
+  return { sh: `{ ${others}; } >> '${daemon.path("overlaps")}'; ${note}`, wait: true };
 }
 
 /** Waits, in the state `preparing`, for a run of its thread that does not end before `go`. */

@@ -41,7 +41,9 @@ const codeOf = (body: Follower): unknown => body.frames.findLast(({ error }) => 
 test("unknown: starts without `after` and with 0, and never with more", async () => {
   expect((await daemon.run({ runId: "u1", steps: [FINISHED] })).at(-1)?.done).toBe(true);
   expect((await daemon.run({ runId: "u2", after: 0, steps: [FINISHED] })).at(-1)?.done).toBe(true);
-  expect(await refusal({ runId: "u3", after: 1 })).toMatchObject({ status: 404, error: "unknown_run" });
+  for (const known of [{ after: 1 }, { after: 0, attempt: 1 }, { attempt: 2 }]) {
+    expect(await refusal({ runId: "u3", ...known })).toMatchObject({ status: 404, error: "unknown_run" });
+  }
   expect((await daemon.fetch("/runs/u3")).status).toBe(404);
   expect([await startsOf("u1"), await startsOf("u2"), await startsOf("u3")]).toEqual([["u1#1"], ["u2#1"], []]);
 });

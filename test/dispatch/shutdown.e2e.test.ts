@@ -17,7 +17,7 @@ async function isAlive(pid: number): Promise<boolean> {
 const startedPids = (daemon: TestDaemon): number[] =>
   daemon.log.filter(({ event }) => event === "harness started").map(({ pid }) => Number(pid));
 
-test("readers get one outcome and one last frame, whatever the run was doing; no process is left; exit 0", async () => {
+test.concurrent("readers get one outcome and one last frame, whatever the run was doing; no process is left; exit 0", async () => {
   await using daemon = await TestDaemon.start({ env: { ...HELD, KILL_GRACE_MS: "300" } });
   const stray = daemon.path("stray");
   const sh = `setsid sh -c 'trap "" TERM; echo $$ > "${stray}"; exec sleep 600' &`;
@@ -54,7 +54,7 @@ test("readers get one outcome and one last frame, whatever the run was doing; no
   expect(await daemon.show("detached")).toMatchObject({ state: "ended", error: gone });
 });
 
-test("while it drains: attach, replay, DELETE and /health work, what would start is sent away", async () => {
+test.concurrent("while it drains: attach, replay, DELETE and /health work, what would start is sent away", async () => {
   await using daemon = await TestDaemon.start({ env: { KILL_GRACE_MS: "1500" } });
   const earlier = await daemon.run({ runId: "earlier", steps: [FINISHED] });
   const { body } = await running(daemon, { runId: "busy", steps: STUBBORN });
@@ -99,14 +99,21 @@ test("an idle daemon, one with idle connections and one with a reader that does 
   const steps: Step[] = [OPEN, { deltas: 400, text: "x".repeat(65_536) }, FINISHED];
   const unread = await daemon.dispatch({ runId: "unread", steps });
   await daemon.event("dispatch outcome", 0, ({ run }) => run === "unread");
+  const late = await daemon.fetch("/runs/unread/frames");
   const stoppedAt = performance.now();
-  expect(await daemon.stop()).toBe(0);
+  const stopped = daemon.stop();
+  const reader = new Follower(late);
+  await daemon.event("dispatch done", 0, ({ run }) => run === "unread");
+  expect((await fetch(`${daemon.url}/health`)).status).toBe(200);
+  await reader.ended;
+  expect([reader.whole, reader.frames.at(-1)?.done]).toEqual([true, true]);
+  expect(await stopped).toBe(0);
   // The last bytes have two seconds.
   expect(performance.now() - stoppedAt).toBeLessThan(4000);
   await unread.body?.cancel().catch(() => {});
 }, 10_000);
 
-test("a grace for harnesses that is longer than the pod's does not outlive it", async () => {
+test.concurrent("a grace for harnesses that is longer than the pod's does not outlive it", async () => {
   await using daemon = await TestDaemon.start({ env: HELD });
   const { body } = await running(daemon, { runId: "long", steps: STUBBORN });
   expect(await daemon.stop()).toBe(0);
@@ -115,12 +122,12 @@ test("a grace for harnesses that is longer than the pod's does not outlive it", 
   expect(await Promise.all(startedPids(daemon).map(isAlive))).toEqual([false]);
 }, 20_000);
 
-test("a second signal exits at once", async () => {
+test.concurrent("a second signal exits at once", async () => {
   await using daemon = await TestDaemon.start({ env: { KILL_GRACE_MS: "600000" } });
-  await running(daemon, { runId: "stays", steps: STUBBORN });
+  const { body } = await running(daemon, { runId: "stays", steps: STUBBORN });
   const startedAt = performance.now();
   const stopped = daemon.stop();
-  await daemon.event("draining");
+  await body.until(({ frames }) => frames.some(({ outcome }) => outcome));
   await daemon.stop("SIGINT");
   expect(await stopped).toBe(130);
   expect(performance.now() - startedAt).toBeLessThan(2000);

@@ -31,10 +31,10 @@ test("a daemon whose log nobody reads goes on with flat memory, and says what it
     const url = /"url":"([^"]+)"/.exec(log)?.[1];
     child.stdout.pause();
 
-    // Each of them is a log line of some 250 bytes at debug.
+    // Each of them is a log line of some 3 KB at debug: 120 MB that would have to wait somewhere.
     const refuse = async (count: number): Promise<void> => {
       for (let i = 0; i < count; i++) {
-        const response = await fetch(`${url}/${"x".repeat(150)}`, { headers: { authorization: `Bearer ${TOKEN}` } });
+        const response = await fetch(`${url}/${"x".repeat(3000)}`, { headers: { authorization: `Bearer ${TOKEN}` } });
         await response.arrayBuffer();
       }
     };

@@ -1,7 +1,7 @@
 /** A real turn of Claude Code as another user than the daemon's. */
 import { expect, test } from "bun:test";
 import { execFileSync } from "node:child_process";
-import { chmod, chown, lstat, mkdir, mkdtemp, rm, stat, writeFile } from "node:fs/promises";
+import { chmod, chown, lstat, mkdir, mkdtemp, rm, stat, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { TestDaemon } from "../support/daemon.ts";
@@ -115,4 +115,60 @@ test.skipIf(!ROOT)("what a run's folder links to outlives the run", async () => 
   expect(await Bun.file(join(mine, "file")).exists()).toBe(true);
   const left = execFileSync("ls", [join(pod.folder, "state", "agent", "runs")], { encoding: "utf8" });
   expect(left).toBe("");
+});
+
+test.skipIf(!ROOT)("a state folder that the agent could replace by another one is refused", async () => {
+  await using pod = await Pod.open();
+  const start = async (stateDir: string): Promise<string> => {
+    try {
+      await using daemon = await TestDaemon.start({ env: { ...pod.env, STATE_DIR: stateDir } });
+      return `listens on ${daemon.port}`;
+    } catch (error) {
+      return (error as Error).message;
+    }
+  };
+  const refused = (folder: string) => `AGENT_USER can write ${folder} and so replace the state folder`;
+  // Its own checkout; a folder that all may write; one that its group may; a link in one of these.
+  expect(await start(join(pod.repo, "state"))).toContain(refused(pod.repo));
+  const open = join(pod.folder, "open");
+  await mkdir(open);
+  await chmod(open, 0o777);
+  expect(await start(join(open, "deep", "state"))).toContain(refused(open));
+  await chmod(open, 0o775);
+  await chown(open, 0, AGENT.gid);
+  expect(await start(join(open, "state"))).toContain(refused(open));
+  await mkdir(join(pod.folder, "of-root"));
+  await symlink(join(pod.folder, "of-root"), join(pod.repo, "link"));
+  expect(await start(join(pod.repo, "link", "state"))).toContain(refused(pod.repo));
+  await mkdir(join(pod.folder, "of-agent"), { mode: 0o700 });
+  await chown(join(pod.folder, "of-agent"), AGENT.uid, AGENT.gid);
+  expect(await start(join(pod.folder, "of-agent"))).toContain(refused(join(pod.folder, "of-agent")));
+  // A folder like the temporary one is none: there nobody takes away what is another's.
+  await chown(open, 0, 0);
+  await chmod(open, 0o1777);
+  expect(await start(join(open, "fine"))).toContain("listens on");
+});
+
+test.skipIf(!ROOT)("a home that is not there yet is made, and is the agent's", async () => {
+  await using pod = await Pod.open();
+  const home = join(pod.folder, "not", "there");
+  await using daemon = await TestDaemon.start({
+    harness: ["/bin/sh", "-c", `touch "$HOME/.claude/mine" && cat >/dev/null`],
+    env: {
+      ...pod.env,
+      HOME: home,
+      HARNESS_CAPABILITIES: '{"resume":true,"sessionFiles":{"main":"s/<id>","side":"d/<id>"}}',
+    },
+  });
+  const frames = await daemon.run({ runId: "r" });
+  expect(frames.at(-2)?.outcome).toEqual({ type: "finished" });
+});
+
+test.skipIf(!ROOT)("a daemon that is not root cannot promise another user, and refuses to start", async () => {
+  const start = TestDaemon.start({ user: AGENT, env: { AGENT_USER: "45678:45678" } });
+  const message = await start.then(
+    () => "started",
+    (error: Error) => error.message,
+  );
+  expect(message).toContain("AGENT_USER needs a daemon that is root");
 });

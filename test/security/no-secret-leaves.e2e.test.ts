@@ -8,10 +8,11 @@ import { OPEN } from "../support/scripted-harness.ts";
 const TOKEN = "token-of-the-daemon-0123456789";
 const NEXT_TOKEN = "token-set-by-configuration-0123456789";
 const SECRETS = {
-  config: "value-of-configuration-0123456789",
-  input: 'value of "input\\env" 0123456789',
-  header: "value-of-a-header-0123456789",
-  callback: "value-of-a-callback-0123456789",
+  config: "configured-value-0123456789",
+  input: 'given "value\\of" 0123456789',
+  header: "header-value-0123456789",
+  callback: "callback-value-0123456789",
+  address: "http://somebody:address-password@127.0.0.1:9/mcp",
 };
 
 /** Each secret, and as it looks within JSON. */
@@ -35,7 +36,7 @@ function configure(daemon: TestDaemon, body: unknown): Promise<Response> {
 
 const INPUT = {
   env: { MODEL_KEY: SECRETS.input },
-  mcp: { url: "http://127.0.0.1:9/mcp", headers: { authorization: `Bearer ${SECRETS.header}` } },
+  mcp: { url: SECRETS.address, headers: { authorization: `Bearer ${SECRETS.header}` } },
   callback: { url: "http://127.0.0.1:9/cb", headers: { "x-key": SECRETS.callback } },
 };
 
@@ -55,17 +56,18 @@ test("a harness that prints its secrets to stderr, as garbage and as its error",
       { stderr: `${"x".repeat(4096 - 10)}${SECRETS.config}` },
       { stderr: `${"x".repeat(8192 - 10)}${SECRETS.config}${"y".repeat(20_000)}${SECRETS.header}` },
       { line: `${"x".repeat(4096 - 10)}${SECRETS.config}` },
+      { line: `${"x".repeat(200 - 10)}${SECRETS.config}${"y".repeat(300_000)}` },
       { json: { chunks: [], outcome: { type: "failed", error: { code: "turn_failed", message: `refused: ${all}` } } } },
     ],
   });
   expect(frames.at(-1)?.error).toEqual({
     code: "turn_failed",
-    message: "refused: [secret] and [secret] and [secret] and [secret]",
+    message: "refused: [secret] and [secret] and [secret] and [secret] and [secret]",
   });
   const seen = JSON.stringify([frames, daemon.log, daemon.noise, await daemon.show("r")]);
   expect(leaks(seen)).toEqual([]);
   // No piece of one either: that is what is left of a secret when the line is cut before it is cleaned.
-  for (const secret of Object.values(SECRETS)) expect(seen).not.toContain(secret.slice(0, 9));
+  expect(Object.values(SECRETS).filter((secret) => seen.includes(secret.slice(0, 10)))).toEqual([]);
   expect(daemon.log.filter(({ event }) => event === "harness stderr").length).toBeGreaterThanOrEqual(3);
   expect(leaks(await (await daemon.fetch("/metrics")).text())).toEqual([]);
   for (const path of await filesBelow(daemon.stateDir))

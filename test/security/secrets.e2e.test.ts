@@ -4,7 +4,9 @@ import { randomBytes } from "node:crypto";
 import { chmod, chown, mkdir, mkdtemp, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { startMcpEndpoint } from "../support/claude-code-harness/mcp-endpoint.ts";
 import { type DaemonSetup, TestDaemon } from "../support/daemon.ts";
+import { calls, says, startScriptedModel } from "../support/scripted-model/index.ts";
 import type { SpyOrder, SpyReport } from "./spy-harness.ts";
 
 const SPY = [process.execPath, join(import.meta.dir, "spy-harness.ts")];
@@ -88,7 +90,12 @@ test.skipIf(!ROOT)(
       await chown(home, NOBODY.uid, NOBODY.gid);
       await using daemon = await startSpied({
         token: newToken(),
-        env: { AGENT_USER: `${NOBODY.uid}:${NOBODY.gid}`, STATE_DIR: stateDir, HOME: home },
+        env: {
+          AGENT_USER: `${NOBODY.uid}:${NOBODY.gid}`,
+          STATE_DIR: stateDir,
+          HOME: home,
+          HARNESS_CAPABILITIES: '{"resume":true,"sessionFiles":{"main":"s/<id>","side":"d/<id>"}}',
+        },
       });
       await daemon.cancel("a-tombstone");
       const { uid, gid } = NOBODY;
@@ -120,3 +127,30 @@ test.skipIf(!ROOT)(
     }
   },
 );
+
+test("a real turn carries the secrets of its MCP endpoint in no command line and no environment", async () => {
+  await using daemon = await TestDaemon.start({ token: newToken(), harness: null });
+  await using endpoint = startMcpEndpoint({ tools: [{ name: "lookup", readOnly: true }] });
+  const model = await startScriptedModel();
+  try {
+    const secret = newToken();
+    const needles = daemon.path("needles");
+    await writeFile(needles, `${secret}\n${daemon.token}\n`);
+    // By a file: in grep's own command line it would find itself.
+    const look = `grep -laFf "${needles}" /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null; echo looked`;
+    model.push(calls(["Bash", { command: look }]), says("Done."));
+    const frames = await daemon.run({
+      runId: "r",
+      input: {
+        userMessage: "Look around.",
+        env: { ANTHROPIC_BASE_URL: model.url, ANTHROPIC_API_KEY: "no-credential" },
+        mcp: { url: endpoint.url, headers: { authorization: `Bearer ${secret}` } },
+      },
+    });
+    const output = frames.flatMap(({ chunks }) => chunks).find(({ type }) => type === "tool-output-available")?.output;
+    expect(output).toBe("looked");
+    expect(endpoint.headers.some((headers) => headers.get("authorization") === `Bearer ${secret}`)).toBe(true);
+  } finally {
+    await model.stop();
+  }
+});

@@ -200,8 +200,22 @@ export class TestDaemon {
     return child.exitCode ?? child.signalCode ?? 0;
   }
 
+  /** What a daemon that was killed left behind, when no later one on its state folder has ended it. */
+  async #endLeftovers(): Promise<void> {
+    for (const pid of await readdir("/proc")) {
+      if (!/^\d+$/.test(pid)) continue;
+      const env = await readFile(`/proc/${pid}/environ`, "latin1").catch(() => "");
+      if (!env.split("\0").includes(`HARNESS_STARTS=${this.path("starts")}`)) continue;
+      try {
+        process.kill(Number(pid), "SIGKILL");
+      } catch (error) {
+        if ((error as { code?: string }).code !== "ESRCH") throw error;
+      }
+    }
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.stop("SIGTERM");
+    if (typeof (await this.stop("SIGTERM")) === "string") await this.#endLeftovers();
     await rm(this.folder, { recursive: true, force: true });
   }
 }

@@ -4,6 +4,8 @@ import type { Frame } from "../../src/frames/frame.ts";
 export class Follower {
   /** Whole lines as they came, without their newlines; keepalives are empty ones. */
   readonly lines: string[] = [];
+  /** Those of frames alone. */
+  readonly frameLines: string[] = [];
   /** True when the body ended as a body does, false when the connection broke. */
   whole: boolean | undefined;
   readonly ended: Promise<void>;
@@ -13,9 +15,6 @@ export class Follower {
     this.ended = this.#read(response);
   }
 
-  get frameLines(): string[] {
-    return this.lines.filter((line) => line !== "");
-  }
   get frames(): Frame[] {
     return this.frameLines.map((line) => JSON.parse(line) as Frame);
   }
@@ -36,6 +35,7 @@ export class Follower {
         const lines = (carry + decoder.decode(piece as Uint8Array, { stream: true })).split("\n");
         carry = lines.pop() ?? "";
         this.lines.push(...lines);
+        for (const line of lines) if (line !== "") this.frameLines.push(line);
         this.#wake();
       }
       this.whole = true;
