@@ -48,6 +48,7 @@ const PORTS: Readonly<Record<string, readonly string[]>> = {
 /** Adapters that a program of its own has to choose for itself, being no part of the daemon. */
 const OWN_ROOTS: Readonly<Record<string, readonly string[]>> = {
   "client/client.ts": ["clock/system.ts"],
+  "session/restore-job.ts": ["clock/system.ts"],
   "cli/process-io.ts": ["clock/system.ts"],
   "harness/registry.ts": ["config.ts"],
   "harness/claude-code/row.ts": ["config.ts"],

@@ -1,0 +1,97 @@
+/**
+ * Which state of a thread a run starts from. Every run lists first. Then, from the newest name down:
+ *
+ * - the newest unmarked save that is whole; this pod's own session stands for the saves of the run that it went on from;
+ * - a marked one instead, when no unmarked save of a later run than its parent is whole: marked saves are of runs that
+ *   did not know what the store held, and give way to a history that comes back;
+ * - what lies above the pick and is not whole, or is hinted at and absent, makes the new run blind: it goes on with what
+ *   it has, says so, and marks its saves.
+ */
+import { compareRuns, compareSaves, isMarked, runKeyOf, type SaveName } from "./save-name.ts";
+import type { LastSave } from "./thread-state.ts";
+
+/** How a save turned out when all of its main transcript was read. */
+export type Verdict = "whole" | "not-whole" | "unreadable";
+
+export interface SaveReader {
+  verify(name: SaveName): Promise<Verdict>;
+  /** Of a marked save. Undefined when its head cannot be read. */
+  parentOf(name: SaveName): Promise<{ readonly parent?: SaveName } | undefined>;
+}
+
+export interface Choice {
+  /** `local`: this pod's own session; also when it has never been saved. */
+  readonly source: "local" | "stored" | "none";
+  readonly pick?: LastSave;
+  readonly blind: boolean;
+  readonly reason?: string;
+}
+
+export interface LocalSession {
+  /** Absent when it was never saved. */
+  readonly last?: LastSave;
+}
+
+export async function chooseSave(
+  names: readonly SaveName[],
+  local: LocalSession | undefined,
+  hint: SaveName | undefined,
+  reader: SaveReader,
+): Promise<Choice> {
+  const own = local?.last;
+  const newestFirst = [...new Set(own ? [...names, own.name] : names)].sort((a, b) => compareSaves(b, a));
+  let readFailed = false;
+  const isOwn = (name: SaveName): boolean => own !== undefined && runKeyOf(name) === runKeyOf(own.name);
+  const isWhole = async (name: SaveName): Promise<boolean> => {
+    if (isOwn(name)) return true;
+    const verdict = await reader.verify(name);
+    if (verdict === "unreadable") readFailed = true;
+    return verdict === "whole";
+  };
+
+  let unmarked: SaveName | undefined;
+  for (const name of newestFirst.filter((each) => !isMarked(each))) {
+    if (!(await isWhole(name))) continue;
+    unmarked = name;
+    break;
+  }
+  let pick: LastSave | undefined = unmarked ? { name: unmarked } : undefined;
+  const gaveWay = new Set<SaveName>();
+  for (const name of newestFirst.filter(isMarked)) {
+    const facts = isOwn(name) && own ? own : await reader.parentOf(name);
+    if (!facts) continue;
+    if (unmarked && (!facts.parent || compareRuns(unmarked, facts.parent) > 0)) {
+      gaveWay.add(name);
+      continue;
+    }
+    if (!(await isWhole(name))) continue;
+    pick = { name, ...(facts.parent ? { parent: facts.parent } : {}) };
+    break;
+  }
+
+  const takesLocal = pick ? isOwn(pick.name) : local !== undefined;
+  // A history that came back is all there: the marked saves that gave way to it do not make the next run blind.
+  const counted = newestFirst.filter((name) => !gaveWay.has(name));
+  const reason = whyBlind(counted, pick?.name, newestFirst[0], hint, readFailed);
+  return {
+    source: takesLocal ? "local" : pick ? "stored" : "none",
+    ...(takesLocal && own ? { pick: own } : pick ? { pick } : {}),
+    blind: reason !== undefined,
+    ...(reason ? { reason } : {}),
+  };
+}
+
+function whyBlind(
+  counted: readonly SaveName[],
+  pick: SaveName | undefined,
+  newest: SaveName | undefined,
+  hint: SaveName | undefined,
+  readFailed: boolean,
+): string | undefined {
+  if (readFailed) return "a save of the thread could not be read";
+  if (hint && (!newest || compareRuns(hint, newest) > 0))
+    return "the newest save of the thread is not on the volume yet";
+  const [above] = counted;
+  if (above && (!pick || compareRuns(above, pick) > 0)) return "the newest save of the thread is not whole";
+  return undefined;
+}

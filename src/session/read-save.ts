@@ -1,0 +1,84 @@
+/** Reads saves from the volume, believing nothing: a save is whole when every byte of it is what its head says. */
+import { errnoOf, messageOf } from "../errors.ts";
+import { decodeFrame, decodeHead, isFrameLength, parseFirstLine, SEGMENT_BYTES } from "./save-file.ts";
+import type { SaveFolder } from "./save-folder.ts";
+import type { SaveHead } from "./save-head.ts";
+import type { SaveName } from "./save-name.ts";
+import type { Sealer } from "./sealing.ts";
+import type { Segment, StoredFile } from "./thread-state.ts";
+
+export type HeadResult =
+  | { readonly type: "head"; readonly head: SaveHead; readonly fileBytes: number }
+  /** `cut`: shorter than it says; the rest may be on its way. */
+  | { readonly type: "bad"; readonly reason: string; readonly cut: boolean }
+  | { readonly type: "unreadable"; readonly reason: string };
+
+/** One read fetches the first line and most heads. */
+const FIRST_READ_BYTES = 64 << 10;
+
+export interface SaveSource {
+  readonly folder: SaveFolder;
+  readonly threadId: string;
+  readonly sealer: Sealer;
+}
+
+export async function readHead({ folder, threadId, sealer }: SaveSource, name: SaveName): Promise<HeadResult> {
+  try {
+    const [facts, start] = [await folder.stat(name), await folder.read(name, 0, FIRST_READ_BYTES)];
+    const line = parseFirstLine(start);
+    const fileBytes = Math.max(facts?.bytes ?? 0, start.length);
+    if (typeof line === "string") return { type: "bad", reason: line, cut: line === "no save" && fileBytes < 128 };
+    if (fileBytes !== line.fileBytes) return { type: "bad", reason: "cut short", cut: fileBytes < line.fileBytes };
+    const end = line.bytes + line.headBytes;
+    const bytes =
+      end <= start.length ? start.subarray(line.bytes, end) : await folder.read(name, line.bytes, line.headBytes);
+    const head = decodeHead(name, line, bytes, threadId, sealer);
+    return typeof head === "string" ? { type: "bad", reason: head, cut: false } : { type: "head", head, fileBytes };
+  } catch (error) {
+    if (errnoOf(error) === "ENOENT") return { type: "bad", reason: "vanished", cut: false };
+    return { type: "unreadable", reason: errnoOf(error) ?? messageOf(error) };
+  }
+}
+
+/** The files of a save, as a flight keeps them; undefined when a segment lies where none can lie. */
+export function filesOf(
+  name: SaveName,
+  head: SaveHead,
+  fileBytes: number,
+): { files: StoredFile[]; saves: Record<string, number> } | undefined {
+  const saves: Record<string, number> = {};
+  const files: StoredFile[] = [];
+  for (const { path, segments } of head.files) {
+    const placed: Segment[] = [];
+    for (const { save, ...rest } of segments) {
+      const [where, bytes] = save === -1 ? [name, fileBytes] : (head.saves[save] ?? [name, 0]);
+      if (rest.size > SEGMENT_BYTES || !isFrameLength(rest.length)) return undefined;
+      if (rest.at < rest.length || rest.at > bytes) return undefined;
+      saves[where] = bytes;
+      placed.push({ save: where, ...rest });
+    }
+    files.push({ path, inode: 0, segments: placed, tailHash: "" });
+  }
+  return { files, saves };
+}
+
+export type SegmentResult =
+  | { readonly type: "text"; readonly text: Uint8Array }
+  | { readonly type: "bad"; readonly vanished: boolean }
+  | { readonly type: "unreadable"; readonly reason: string };
+
+/** `fileBytes`: of the save that holds it. */
+export async function readSegment(
+  { folder, sealer }: SaveSource,
+  { save, at, length, size, hash }: Segment,
+  fileBytes: number,
+): Promise<SegmentResult> {
+  try {
+    const frame = await folder.read(save, fileBytes - at, length);
+    const text = frame.length === length ? decodeFrame(save, at, frame, size, hash, sealer) : undefined;
+    return text ? { type: "text", text } : { type: "bad", vanished: false };
+  } catch (error) {
+    if (errnoOf(error) === "ENOENT") return { type: "bad", vanished: true };
+    return { type: "unreadable", reason: errnoOf(error) ?? messageOf(error) };
+  }
+}

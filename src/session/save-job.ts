@@ -1,0 +1,19 @@
+/** The job `session-save`: see save-session.ts. */
+import type { SessionFiles } from "../harness/port.ts";
+import { diskLocalFiles } from "./disk-local-files.ts";
+import { diskStateFile } from "./disk-state-file.ts";
+import { type SaveOrder, type SaveReport, saveSession } from "./save-session.ts";
+import { type StorePlace, sourceOf } from "./store-place.ts";
+
+export interface SaveJob extends StorePlace {
+  readonly order: SaveOrder;
+  readonly configDir: string;
+  readonly sessionFiles: SessionFiles;
+  /** The thread's state file. */
+  readonly state: string;
+}
+
+export function runSaveJob(job: SaveJob): Promise<SaveReport> {
+  const local = diskLocalFiles(job.configDir, job.sessionFiles);
+  return saveSession(sourceOf(job), job.order, local, diskStateFile(job.state), () => Date.now());
+}

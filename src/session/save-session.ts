@@ -1,0 +1,287 @@
+/**
+ * The save flight, in the worker: lists the folder, gives up if another run's save is above its own, plans, writes, and
+ * then deletes. It may be killed anywhere. What it wrote is in the state file before the next step; a name is taken there
+ * before it is used, so that nothing that comes late on the volume can fall on a file of somebody's.
+ */
+import { listSaves } from "./list-saves.ts";
+import type { LocalFile, LocalFiles } from "./local-files.ts";
+import { KEEP_OWN, LOST_AFTER_MS, planDeletions } from "./plan-deletions.ts";
+import { planSegments, type SegmentPlan } from "./plan-segments.ts";
+import type { SaveSource } from "./read-save.ts";
+import { encodeFrames, encodeSave, hashOf } from "./save-file.ts";
+import { type HeadFile, LINE_RUNS } from "./save-head.ts";
+import { compareSaves, isMarked, runKeyOf, type SaveName } from "./save-name.ts";
+import {
+  keyOfRun,
+  nextName,
+  refsOf,
+  type SavingRun,
+  type Segment,
+  type StateFile,
+  type StoredFile,
+  sizeOf,
+  TAIL_BYTES,
+  type ThreadState,
+} from "./thread-state.ts";
+
+export interface SaveOrder {
+  readonly session: string;
+  readonly harness: string;
+  /** The run that saves, as `SavingRun.id`. */
+  readonly run: string;
+  /** How many of the pod's own saves are kept, when it is not the usual number. */
+  readonly keepOwn?: number;
+}
+
+export type SaveReport =
+  | { readonly type: "saved"; readonly name: SaveName; readonly bytes: number; readonly deleted: number }
+  /** The newest save holds all of it already. */
+  | { readonly type: "unchanged"; readonly name: SaveName }
+  | { readonly type: "no-transcript" }
+  /** Another run's save is above. This run saves no more. */
+  | { readonly type: "passed"; readonly by: SaveName }
+  /** The thread's state belongs to a later run of this pod. */
+  | { readonly type: "superseded" };
+
+/** Text of one file of the store at most; more news makes several. */
+const FILE_TEXT_BYTES = 32 << 20;
+
+type WritingState = ThreadState & { readonly run: SavingRun };
+
+interface FilePlan extends SegmentPlan {
+  readonly file: LocalFile;
+  readonly stored: StoredFile | undefined;
+}
+
+interface Piece {
+  readonly file: LocalFile;
+  readonly from: number;
+  readonly to: number;
+}
+
+export async function saveSession(
+  source: SaveSource,
+  order: SaveOrder,
+  local: LocalFiles,
+  stateFile: StateFile,
+  now: () => number,
+): Promise<SaveReport> {
+  const read = await stateFile.read();
+  if (read?.run?.id !== order.run) return { type: "superseded" };
+  let state: WritingState = { ...read, run: read.run };
+  if (state.run.passedBy) return { type: "passed", by: state.run.passedBy };
+  const found = await local.find(order.session);
+  if (found.length === 0) return { type: "no-transcript" };
+
+  const names = await listSaves(source);
+  const next = nextName(state.run);
+  const by = names.find((name) => runKeyOf(name) !== runKeyOf(next) && compareSaves(name, next) > 0);
+  if (by) {
+    await stateFile.write({ ...state, run: { ...state.run, passedBy: by } });
+    return { type: "passed", by };
+  }
+
+  const present = await presentSaves(source, state);
+  const plans: FilePlan[] = [];
+  for (const file of found) plans.push(await planFile(file, state, present, local));
+  const { last } = state;
+  const stands = last !== undefined && names.includes(last.name) && isMarked(last.name) === state.run.marked;
+  if (stands && plans.every(isStored) && plans.length === state.files.length) {
+    return { type: "unchanged", name: last.name };
+  }
+
+  const session = { id: order.session, harness: order.harness };
+  // A name that was taken and never came to be is nothing to keep in mind for ever.
+  const own = state.own.filter((save, index) => index >= state.own.length - KEEP_OWN || names.includes(save.name));
+  state = { ...state, session, files: plans.map(keptFile), own };
+  const groups = groupPieces(plans);
+  let bytes = 0;
+  let name = next;
+  for (const [index, group] of groups.entries()) {
+    const isLast = index === groups.length - 1;
+    const run = state.run;
+    name = nextName(run);
+    state = { ...state, run: { ...run, number: run.number + 1 }, own: [...state.own, { name, refs: [] }] };
+    await stateFile.write(state);
+    const written = await writeFile(source, local, name, state, group, isLast);
+    state = isLast ? withLast(written.state, name) : written.state;
+    bytes += written.bytes;
+    await stateFile.write(state);
+  }
+  const deleted = await deleteOld(source, [...names, name], state, now(), order.keepOwn);
+  if (deleted.length > 0)
+    await stateFile.write({ ...state, own: state.own.filter((save) => !deleted.includes(save.name)) });
+  return { type: "saved", name, bytes, deleted: deleted.length };
+}
+
+/** Of the saves that the stored files refer to, those that the volume shows in their full length. */
+async function presentSaves({ folder }: SaveSource, state: ThreadState): Promise<ReadonlySet<string>> {
+  const present = new Set<string>();
+  for (const name of refsOf(state.files)) {
+    if ((await folder.stat(name))?.bytes === state.saves[name]) present.add(name);
+  }
+  return present;
+}
+
+async function planFile(
+  file: LocalFile,
+  state: WritingState,
+  present: ReadonlySet<string>,
+  local: LocalFiles,
+): Promise<FilePlan> {
+  const stored = state.files.find(({ path }) => path === file.path);
+  let segments: readonly Segment[] = stored?.segments ?? [];
+  if (stored && !(await hasOnlyGrown(file, stored, state.run.number, local))) {
+    segments = await unchangedPrefix(file, segments, local);
+  }
+  const lost = segments.findIndex(({ save }) => !present.has(save));
+  if (lost >= 0) segments = segments.slice(0, lost);
+  return { file, stored, ...planSegments(segments, file.bytes) };
+}
+
+/** Growth is believed of the same file, not shorter, whose end is unchanged; one old segment is looked at, in turn. */
+async function hasOnlyGrown(file: LocalFile, stored: StoredFile, turn: number, local: LocalFiles): Promise<boolean> {
+  const { segments, inode, tailHash } = stored;
+  const covered = sizeOf(segments);
+  if (inode !== file.inode || file.bytes < covered) return false;
+  if (hashOf(await local.read(file.path, Math.max(0, covered - TAIL_BYTES), covered)) !== tailHash) return false;
+  const looked = segments[turn % Math.max(1, segments.length)];
+  if (!looked) return true;
+  const from = sizeOf(segments.slice(0, segments.indexOf(looked)));
+  return hashOf(await local.read(file.path, from, from + looked.size)) === looked.hash;
+}
+
+async function unchangedPrefix(
+  file: LocalFile,
+  segments: readonly Segment[],
+  local: LocalFiles,
+): Promise<readonly Segment[]> {
+  let from = 0;
+  for (const [index, { size, hash }] of segments.entries()) {
+    const to = from + size;
+    if (to > file.bytes || hashOf(await local.read(file.path, from, to)) !== hash) return segments.slice(0, index);
+    from = to;
+  }
+  return segments;
+}
+
+function isStored({ kept, ranges, stored }: FilePlan): boolean {
+  return stored !== undefined && ranges.length === 0 && kept.length === stored.segments.length;
+}
+
+/** What is certainly stored of a file, before anything is written. */
+function keptFile({ file, kept, stored }: FilePlan): StoredFile {
+  const whole = stored !== undefined && kept.length === stored.segments.length;
+  // Of a prefix the end is not known by heart: the next flight hashes its segments, unless this one gets further.
+  return { path: file.path, inode: file.inode, segments: kept, tailHash: whole ? stored.tailHash : "" };
+}
+
+/** The main transcript's pieces first. An empty last group still makes a save. */
+function groupPieces(plans: readonly FilePlan[]): Piece[][] {
+  const groups: Piece[][] = [[]];
+  let bytes = 0;
+  for (const { file, ranges } of plans) {
+    for (const range of ranges) {
+      const size = range.to - range.from;
+      if (bytes > 0 && bytes + size > FILE_TEXT_BYTES) {
+        groups.push([]);
+        bytes = 0;
+      }
+      groups.at(-1)?.push({ file, ...range });
+      bytes += size;
+    }
+  }
+  return groups;
+}
+
+async function writeFile(
+  source: SaveSource,
+  local: LocalFiles,
+  name: SaveName,
+  state: WritingState,
+  pieces: readonly Piece[],
+  isLast: boolean,
+): Promise<{ state: WritingState; bytes: number }> {
+  const texts: Uint8Array[] = [];
+  for (const { file, from, to } of pieces) texts.push(await local.read(file.path, from, to));
+  const frames = encodeFrames(name, texts, source.sealer);
+  const added = pieces.map((piece, index): { path: string; segment: Segment } => {
+    const { frame = new Uint8Array(), at = 0 } = frames[index] ?? {};
+    const text = texts[index] ?? new Uint8Array();
+    const segment = { save: name, at, length: frame.length, size: text.length, hash: hashOf(text) };
+    return { path: piece.file.path, segment };
+  });
+  const files: StoredFile[] = [];
+  for (const file of state.files) {
+    const mine = added.filter(({ path }) => path === file.path).map(({ segment }) => segment);
+    if (mine.length === 0) files.push(file);
+    else files.push(await withSegments(file, [...file.segments, ...mine], local));
+  }
+  const { session = { id: "", harness: "" }, run, line } = state;
+  const facts = { thread: source.threadId, session: session.id, harness: session.harness };
+  const saves = refsOf(files).filter((save) => save !== name);
+  const head = isLast
+    ? {
+        ...facts,
+        ...(run.marked && run.parent ? { parent: run.parent } : {}),
+        line: line.slice(0, LINE_RUNS),
+        saves: saves.map((save) => [save, state.saves[save] ?? 0] as const),
+        files: files.map((file) => headFile(file, saves)),
+      }
+    : { ...facts, part: true as const, line: line.slice(0, LINE_RUNS), saves: [], files: [] };
+  const { pieces: bytesOf, bytes } = encodeSave(
+    name,
+    head,
+    frames.map(({ frame }) => frame),
+    source.sealer,
+  );
+  await source.folder.write(name, bytesOf);
+  const lengths: Record<string, number> = {};
+  for (const save of saves) lengths[save] = state.saves[save] ?? 0;
+  if (refsOf(files).includes(name)) lengths[name] = bytes;
+  return { state: { ...state, files, saves: lengths }, bytes };
+}
+
+async function withSegments(file: StoredFile, segments: readonly Segment[], local: LocalFiles): Promise<StoredFile> {
+  const covered = sizeOf(segments);
+  const tail = await local.read(file.path, Math.max(0, covered - TAIL_BYTES), covered);
+  return { ...file, segments, tailHash: hashOf(tail) };
+}
+
+function headFile({ path, segments }: StoredFile, saves: readonly SaveName[]): HeadFile {
+  return { path, segments: segments.map(({ save, ...rest }) => ({ save: saves.indexOf(save), ...rest })) };
+}
+
+function withLast(state: WritingState, name: SaveName): WritingState {
+  const { run } = state;
+  const last = { name, ...(run.marked && run.parent ? { parent: run.parent } : {}) };
+  const own = state.own.map((save) => (save.name === name ? { name, refs: refsOf(state.files) } : save));
+  return { ...state, last, own };
+}
+
+/** What could not be deleted is deleted another time: the save is written. */
+async function deleteOld(
+  { folder }: SaveSource,
+  names: readonly SaveName[],
+  state: WritingState,
+  now: number,
+  keepOwn: number | undefined,
+): Promise<SaveName[]> {
+  const { own, proof, run } = state;
+  const line = [keyOfRun(run), ...state.line];
+  const plan = planDeletions({ names, own, proof, line, blind: run.marked, ...(keepOwn ? { keepOwn } : {}) });
+  const deleted: SaveName[] = [];
+  try {
+    for (const name of plan.remove) {
+      await folder.remove(name);
+      deleted.push(name);
+    }
+    for (const name of plan.ifOld) {
+      const facts = await folder.stat(name);
+      if (facts && now - facts.modifiedAt > LOST_AFTER_MS) await folder.remove(name);
+    }
+  } catch {
+    // A volume that went away in between: whatever is left over is found by the next flight.
+  }
+  return deleted;
+}
