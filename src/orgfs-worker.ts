@@ -12,7 +12,12 @@ const SIGKILL = 9;
 export const ORG_JOBS: OrgJobTable = {
   "folder-make": async () => (await import("./orgfs/jobs/link-folders.ts")).makeFolder,
   "links-set": async () => (await import("./orgfs/jobs/link-folders.ts")).setLinks,
+  "session-restore": async () => (await import("./session/restore-job.ts")).runRestoreJob,
+  "session-save": async () => (await import("./session/save-job.ts")).runSaveJob,
   "volume-probe": async () => (await import("./orgfs/jobs/probe-volume.ts")).probeVolume,
+  "skills-home": async () => (await import("./orgfs/skills/bring-home.ts")).bringHome,
+  "skills-sets": async () => (await import("./orgfs/skills/bring-sets.ts")).bringSets,
+  "skills-return": async () => (await import("./orgfs/skills/return-skills.ts")).returnSkills,
 };
 
 /** Resolves with the exit code. */
