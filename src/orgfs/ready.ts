@@ -66,17 +66,19 @@ async function wait({ clock, mounts, trials }: ReadyOptions, spending: Spending,
     timer.abort();
   }
 
+  const isOver = (): boolean => signal.aborted || spending.leftMs === 0;
   await until(mounts.known, spending.leftMs);
   for (let waited = false; ; waited = true) {
     const isMounted = mounts.mounted(HOME);
+    if (waited && isOver()) return { trial: isMounted ? trials.last : undefined, waited };
     const momentMs = trials.last && isWell(trials.last) ? TRUSTED_MOMENT_MS : MOMENT_MS;
     const trial = isMounted ? trials.join() : undefined;
     if (trial) {
-      await until(trial.over, Math.max(spending.leftMs, trial.startedAt + momentMs - clock.monotonic(), 0));
+      const momentLeftMs = waited ? 0 : trial.startedAt + momentMs - clock.monotonic();
+      await until(trial.over, Math.max(spending.leftMs, momentLeftMs));
       if (isWell(trial)) return { trial, waited };
     }
-    if (signal.aborted || spending.leftMs === 0)
-      return { trial: isMounted ? (trial ?? trials.last) : undefined, waited: true };
+    if (isOver()) return { trial: trial ?? (isMounted ? trials.last : undefined), waited: true };
     await until(mounts.changed(), isMounted ? Math.min(trials.pauseMs, spending.leftMs) : spending.leftMs);
   }
 }

@@ -9,10 +9,9 @@ import type { WorkerProcess } from "./worker-process.ts";
 const STUCK_AFTER_MS = 1000;
 /** Each costs 3 MB. A volume at which this many hang gets no more of them, whatever its breaker says. */
 const MAX_STUCK = 32;
-/** From the opening to the first probe; from one overdue probe to the next, doubling. */
-const FIRST_PROBE_MS = 1000;
-const PROBE_AGAIN_MS = 15_000;
-const PROBE_AGAIN_MAX_MS = 300_000;
+/** From the opening to the first probe. It doubles with every probe and every opening until a flight comes back. */
+const FIRST_PAUSE_MS = 1000;
+const MAX_PAUSE_MS = 300_000;
 
 export interface VolumeOptions {
   readonly name: string;
@@ -37,7 +36,7 @@ export interface Volume {
 export function createVolume({ name, clock, log, metrics, probe }: VolumeOptions): Volume {
   const breaker = createBreaker();
   let stuck = 0;
-  let pauseMs = PROBE_AGAIN_MS;
+  let pauseMs = FIRST_PAUSE_MS;
   let cancelProbe = (): void => {};
   let stopped = false;
   const tell = (): void => metrics.orgVolume(name, breaker.state, stuck);
@@ -47,6 +46,11 @@ export function createVolume({ name, clock, log, metrics, probe }: VolumeOptions
     if (!stopped) cancelProbe = clock.after(ms, () => void probeNow());
   }
 
+  function probeAfterPause(): void {
+    probeIn(pauseMs);
+    pauseMs = Math.min(pauseMs * 2, MAX_PAUSE_MS);
+  }
+
   async function probeNow(): Promise<void> {
     if (breaker.state !== "open" || stopped) return;
     breaker.probing();
@@ -54,12 +58,8 @@ export function createVolume({ name, clock, log, metrics, probe }: VolumeOptions
     const answered = await probe();
     breaker.probed(answered);
     tell();
-    if (answered) {
-      log.info("org volume answers again", { volume: name, stuck });
-    } else {
-      probeIn(pauseMs);
-      pauseMs = Math.min(pauseMs * 2, PROBE_AGAIN_MAX_MS);
-    }
+    if (answered) log.info("org volume answers again", { volume: name, stuck });
+    else probeAfterPause();
   }
 
   return {
@@ -72,13 +72,13 @@ export function createVolume({ name, clock, log, metrics, probe }: VolumeOptions
     },
     answered() {
       breaker.answered();
-      pauseMs = PROBE_AGAIN_MS;
+      pauseMs = FIRST_PAUSE_MS;
     },
     overdue() {
       if (!breaker.overdue()) return;
       log.error("org volume does not answer", { volume: name, stuck });
       tell();
-      probeIn(FIRST_PROBE_MS);
+      probeAfterPause();
     },
     watch(worker, job) {
       const since = clock.monotonic();
