@@ -5,6 +5,7 @@
  */
 import { isAbsolute, join, resolve } from "node:path";
 import type { HarnessCapabilities } from "./harness/port.ts";
+import { type NamedKey, parseKeyList } from "./key-list.ts";
 import type { LogLevel } from "./log/port.ts";
 import { LOG_LEVELS } from "./log/port.ts";
 import { Secret } from "./secret.ts";
@@ -40,6 +41,16 @@ export interface Config {
     readonly configPath: string | null;
     readonly readyBudgetMs: number;
     readonly retryEveryMs: number;
+    /** How long what the mount took may be on its way to the backend. */
+    readonly writeBackMs: number;
+  };
+  readonly session: {
+    /** The first seals what is new. None: sessions lie open on the volume. */
+    readonly keys: readonly NamedKey[];
+    readonly ioBudgetMs: number;
+    readonly checkpointMs: number;
+    /** Look for sessions of the older layout. */
+    readonly legacy: boolean;
   };
   readonly keepaliveMs: number;
   readonly readerStallMs: number;
@@ -89,6 +100,19 @@ export const SETTINGS = [
   { name: "ORGFS_SIDECAR_CONFIG_PATH", fallback: "none", about: "file that POST /orgfs-config is relayed to" },
   { name: "ORG_READY_BUDGET_MS", fallback: "90000", about: "what all runs of a pod wait for the org volume together" },
   { name: "ORG_RETRY_EVERY_MS", fallback: "15000", about: "from one try of an org volume that fails to the next" },
+  {
+    name: "ORG_WRITE_BACK_MS",
+    fallback: "8000",
+    about: "how long the daemon stays after a save, for the mount to hand it on",
+  },
+  {
+    name: "SESSION_KEYS",
+    fallback: "none",
+    about: "kid:base64url of 32 bytes, a list; sessions on the volume are sealed with the first; or SESSION_KEYS_FILE",
+  },
+  { name: "SESSION_IO_BUDGET_MS", fallback: "30000", about: "longest restore or save of a session" },
+  { name: "CHECKPOINT_MS", fallback: "5000", about: "from one save of a session to the next while its turn goes on" },
+  { name: "SESSION_LEGACY", fallback: "1", about: "1: also look for sessions of the older layout; 0: do not" },
   { name: "KEEPALIVE_MS", fallback: "15000", about: "quiet time after which a reader gets a newline" },
   { name: "READER_STALL_MS", fallback: "60000", about: "a reader that takes no byte for this long is lost" },
   { name: "DETACH_GRACE_MS", fallback: "180000", about: "how long a run goes on without any reader" },
@@ -218,6 +242,10 @@ export function loadConfig(sources: ConfigSources): Config {
     return path;
   };
 
+  const sessionKeyText = secret("SESSION_KEYS");
+  const sessionKeys = sessionKeyText === undefined ? [] : parseKeyList(sessionKeyText.reveal());
+  if (typeof sessionKeys === "string") problems.push(`SESSION_KEYS: ${sessionKeys}`);
+
   const home = env.HOME && isAbsolute(env.HOME) ? env.HOME : "/root";
   const runnerText = text("HARNESS_RUNNER_CMD");
   const runnerArgv = runnerText === undefined ? null : parseCommand(runnerText.value);
@@ -264,6 +292,13 @@ export function loadConfig(sources: ConfigSources): Config {
       configPath: sidecarFile("ORGFS_SIDECAR_CONFIG_PATH"),
       readyBudgetMs: ms("ORG_READY_BUDGET_MS", 90_000, 0),
       retryEveryMs: ms("ORG_RETRY_EVERY_MS", 15_000),
+      writeBackMs: ms("ORG_WRITE_BACK_MS", 8000, 0),
+    },
+    session: {
+      keys: typeof sessionKeys === "string" ? [] : sessionKeys,
+      ioBudgetMs: ms("SESSION_IO_BUDGET_MS", 30_000),
+      checkpointMs: ms("CHECKPOINT_MS", 5000),
+      legacy: integer(["SESSION_LEGACY"], 1, 0, 1) === 1,
     },
     keepaliveMs: ms("KEEPALIVE_MS", 15_000),
     readerStallMs: ms("READER_STALL_MS", 60_000),

@@ -17,6 +17,7 @@ const LEVELS: Readonly<Record<string, number>> = {
   "errors.ts": 0,
   "secret.ts": 0,
   "random-hex.ts": 0,
+  "key-list.ts": 1,
   clock: 1,
   log: 2,
   "disk.ts": 2,
