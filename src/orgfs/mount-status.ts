@@ -104,7 +104,8 @@ async function watchFile(path: string, onEvent: () => void): Promise<{ close(): 
   const { watch } = await import("chokidar");
   const folder = dirname(path);
   const others = (candidate: string): boolean => candidate !== folder && basename(candidate) !== basename(path);
-  const watcher = watch(folder, { depth: 0, ignored: others, ignoreInitial: true });
+  // What it finds at its start is an event too: it may have come between our first read and that.
+  const watcher = watch(folder, { depth: 0, ignored: others, ignoreInitial: false });
   watcher.on("all", onEvent);
   watcher.on("error", () => {}); // The timer reads it all the same.
   return watcher;

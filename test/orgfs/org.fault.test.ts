@@ -1,0 +1,201 @@
+/** The daemon's side of the org volume at mounts that hang, fail and go away. */
+import { expect, test } from "bun:test";
+import { lstat, mkdir, readdir, readlink, stat, symlink, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { systemClock } from "../../src/clock/system.ts";
+import { HttpError } from "../../src/errors.ts";
+import { mountPathOf } from "../../src/orgfs/mount-paths.ts";
+import { createOrg, type Org, type OrgOptions } from "../../src/orgfs/org.ts";
+import { createOrgFs } from "../../src/orgfs/supervisor.ts";
+import { eventually } from "../support/daemon.ts";
+import { Sidecar } from "../support/sidecar.ts";
+import { recordingLog, silentMetrics } from "../support/silent.ts";
+import { mountsMissing } from "../support/wedgefs/index.ts";
+
+interface Pod extends AsyncDisposable {
+  readonly sidecar: Sidecar;
+  readonly org: Org;
+  readonly log: ReturnType<typeof recordingLog>;
+}
+
+const forever = new AbortController().signal;
+
+async function pod({
+  budgetMs = 1000,
+  sidecar: has = true,
+  ...rest
+}: { budgetMs?: number; sidecar?: boolean } & Partial<OrgOptions> = {}): Promise<Pod> {
+  const sidecar = await Sidecar.start();
+  const log = recordingLog();
+  const parts = { clock: systemClock, log, metrics: silentMetrics() };
+  const { appRoot } = sidecar;
+  const orgFs = createOrgFs({
+    ...parts,
+    workerArgv: [process.execPath, join(import.meta.dir, "real-worker.ts")],
+    mountPathOf: (volume) => mountPathOf(appRoot, volume),
+  });
+  const org = createOrg({
+    ...parts,
+    orgFs,
+    config: {
+      appRoot,
+      agentUser: null,
+      org: {
+        statusPath: has ? sidecar.statusPath : null,
+        configPath: has ? sidecar.configPath : null,
+        readyBudgetMs: budgetMs,
+        retryEveryMs: 300,
+        writeBackMs: 0,
+      },
+    },
+    bringSkills: async () => ({ state: "none" }),
+    ...rest,
+  });
+  return {
+    sidecar,
+    org,
+    log,
+    async [Symbol.asyncDispose]() {
+      org.stop();
+      orgFs.stop();
+      await sidecar[Symbol.asyncDispose]();
+    },
+  };
+}
+
+async function targetOf(path: string): Promise<string | undefined> {
+  return readlink(path).catch(() => undefined);
+}
+
+const needsMount = test.skipIf(mountsMissing !== undefined && process.env.CI === undefined);
+
+test("without a sidecar a run waits for nothing, and nothing is linked or relayed", async () => {
+  await using own = await pod({ sidecar: false });
+  expect(await own.org.ready(forever)).toEqual({ home: "none", skills: "none", waitedMs: 0 });
+  expect(own.org.state()).toBe("none");
+  expect(await own.org.linkRun("thread")).toEqual([]);
+  expect(await readdir(join(own.sidecar.appRoot, "org"))).toEqual([]);
+  expect(await own.org.relayMountRequest({ mounts: [] })).toEqual({ written: false });
+});
+
+needsMount("a home that is mounted late is ready as soon as it answers", async () => {
+  await using own = await pod({ budgetMs: 20_000 });
+  const ready = own.org.ready(forever);
+  await own.sidecar.mount(".outputs");
+  await eventually(() => own.org.mounted(".outputs"));
+  expect(own.org.state()).toEqual({ home: "unmounted", stuck: 0 });
+  await own.sidecar.mount("home");
+  expect(await ready).toMatchObject({ home: "ready", skills: "none" });
+  expect(own.org.state()).toEqual({ home: "mounted", stuck: 0 });
+});
+
+needsMount("a home that hangs in the probe costs the budget once, and is used again when it answers", async () => {
+  await using own = await pod({ budgetMs: 1000 });
+  const home = await own.sidecar.mount("home");
+  await home.hold();
+  const first = await own.org.ready(forever);
+  expect(first).toMatchObject({ home: "timeout", skills: "timeout", reason: "the volume home does not answer" });
+  expect(first.waitedMs).toBeGreaterThanOrEqual(999);
+  expect(first.waitedMs).toBeLessThan(1500);
+  const second = await own.org.ready(forever);
+  expect(second.home).toBe("timeout");
+  expect(second.waitedMs).toBeLessThan(50);
+  await home.release();
+  await eventually(async () => (await own.org.ready(forever)).home === "ready");
+});
+
+needsMount("a home that went away, or that cannot be read, is called failed, with the error", async () => {
+  await using own = await pod({ budgetMs: 500 });
+  const home = await own.sidecar.mount("home");
+  await home.fail({ errno: "EIO" });
+  expect(await own.org.ready(forever)).toMatchObject({ home: "failed", reason: "the volume home cannot be read: EIO" });
+  await home.vanish();
+  await eventually(async () => (await own.org.ready(forever)).reason === "the volume home cannot be read: ENOTCONN");
+});
+
+test("links lead to the thread's folders, relative, and follow the last run", async () => {
+  await using own = await pod();
+  const { sidecar, org } = own;
+  await sidecar.provide(".outputs");
+  await eventually(() => org.mounted(".outputs"));
+  const output = join(sidecar.appRoot, "org", "output");
+  const upload = join(sidecar.appRoot, "org", "upload");
+  expect(await org.linkRun("thrd_X")).toEqual(["output"]);
+  expect([await targetOf(output), await targetOf(upload)]).toEqual([".outputs/thrd_X", undefined]);
+  expect((await stat(output)).isDirectory()).toBe(true);
+  await sidecar.provide(".uploads");
+  await eventually(() => org.mounted(".uploads"));
+  expect(await org.linkRun("zwei drei.ü")).toEqual(["output", "upload"]);
+  expect([await targetOf(output), await targetOf(upload)]).toEqual([".outputs/zwei drei.ü", ".uploads/zwei drei.ü"]);
+  // No run sees another thread's folder by a link that was left.
+  await sidecar.withdraw(".uploads");
+  await eventually(() => !org.mounted(".uploads"));
+  for (const id of ["../../etc", "a/b", "..", ".", "nul\0", "x".repeat(256), "half \ud800"]) {
+    expect(await org.linkRun("thrd_X")).toEqual(["output"]);
+    expect(await org.linkRun(id)).toEqual([]);
+    expect([await targetOf(output), await targetOf(upload)]).toEqual([undefined, undefined]);
+  }
+  expect((await readdir(join(sidecar.appRoot, "org"))).sort()).toEqual([".outputs", ".uploads"]);
+  expect((await readdir(sidecar.path(".outputs"))).sort()).toEqual(["thrd_X", "zwei drei.ü"]);
+});
+
+test("what is no link stays, and a link elsewhere is replaced", async () => {
+  await using own = await pod();
+  const { sidecar, org } = own;
+  await sidecar.provide(".outputs");
+  await sidecar.provide(".uploads");
+  await eventually(() => org.mounted(".uploads"));
+  const output = join(sidecar.appRoot, "org", "output");
+  const upload = join(sidecar.appRoot, "org", "upload");
+  await mkdir(output);
+  await writeFile(join(output, "of a person"), "text");
+  await symlink("/etc", upload);
+  expect(await org.linkRun("thread")).toEqual(["upload"]);
+  expect((await lstat(output)).isDirectory()).toBe(true);
+  expect(await targetOf(upload)).toBe(".uploads/thread");
+  expect(own.log.said.some(({ event }) => event === "run not linked")).toBe(true);
+});
+
+needsMount("a volume that hangs keeps no link from being set, and no run for long", async () => {
+  await using own = await pod();
+  const { sidecar, org } = own;
+  const outputs = await sidecar.mount(".outputs");
+  await sidecar.mount(".uploads");
+  await eventually(() => org.mounted(".uploads"));
+  expect(await org.linkRun("one")).toEqual(["output", "upload"]);
+  await outputs.hold();
+  const startedAt = performance.now();
+  expect(await org.linkRun("two")).toEqual(["upload"]);
+  expect(performance.now() - startedAt).toBeLessThan(2500);
+  expect(await targetOf(join(sidecar.appRoot, "org", "output"))).toBe(".outputs/two");
+  await outputs.release();
+});
+
+test("a mount request reaches the sidecar as a whole, with what only the sidecar knows", async () => {
+  await using own = await pod();
+  const request = { mounts: [{ volume: "home", url: "https://files.test/", headers: { a: "b" } }], version: 7 };
+  expect(await own.org.relayMountRequest(request)).toEqual({ written: true });
+  expect(await own.sidecar.request()).toEqual(request);
+  expect((await stat(own.sidecar.configPath)).mode & 0o777).toBe(0o600);
+  // The one that came last stays, whatever came between.
+  await Promise.all(Array.from({ length: 20 }, (_, version) => own.org.relayMountRequest({ version })));
+  expect(await own.sidecar.request()).toEqual({ version: 19 });
+  expect((await readdir(join(own.sidecar.configPath, ".."))).filter((name) => name.endsWith(".tmp"))).toEqual([]);
+  expect(JSON.stringify(own.log.said)).not.toContain("files.test");
+});
+
+test("a mount request that is none is refused with its place, and nothing is written", async () => {
+  await using own = await pod();
+  const codeOf = (request: unknown) =>
+    own.org.relayMountRequest(request).then(
+      () => "written",
+      (error: unknown) => (error instanceof HttpError ? `${error.code} ${error.detail?.split(":")[0]}` : String(error)),
+    );
+  expect(await codeOf([])).toBe("bad_input body");
+  expect(await codeOf("text")).toBe("bad_input body");
+  expect(await codeOf({ mounts: {} })).toBe("bad_input mounts");
+  expect(await codeOf({ mounts: [{ volume: "home" }, {}] })).toBe("bad_input mounts.1.volume");
+  expect(await codeOf({ mounts: [{ volume: "../x" }] })).toBe("bad_input mounts.0.volume");
+  expect(await codeOf({ padding: "x".repeat(1 << 20) })).toBe("bad_input body");
+  expect(await readdir(join(own.sidecar.configPath, ".."))).toEqual([]);
+});
