@@ -65,6 +65,13 @@ export interface TurnDocument {
     /** Why the state is not what one would expect, for the model to be told. */
     readonly reason?: string;
   };
+  /** Skills beside those in the config directory. Absent: the pod has no org volume. */
+  readonly skills?: {
+    /** Local plugins: each a folder with a `skills` folder in it, named as the plugin. Read-only. */
+    readonly pluginDirs: readonly string[];
+    /** What of the organization's skills is not there, and why, for the model to be told. */
+    readonly missing?: string;
+  };
   /** The MCP shim to launch for the run's tools; null when the run has none. */
   readonly shim: null | { readonly command: string; readonly args: readonly string[] };
   readonly answers: readonly unknown[];

@@ -72,6 +72,7 @@ export function commandLine(options: Options): string[] {
     ...value("--fallback-model", options.fallbackModel),
     ...(options.includePartialMessages ? ["--include-partial-messages"] : []),
     ...(remote ? ["--await-initialize"] : []),
+    ...(options.plugins ?? []).flatMap(({ path }) => value("--plugin-dir", path)),
     ...(settings === undefined
       ? []
       : ["--settings", typeof settings === "string" ? settings : JSON.stringify(settings)]),

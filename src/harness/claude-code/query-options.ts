@@ -3,6 +3,7 @@ import type {
   HookCallbackMatcher,
   McpServerConfig,
   Options,
+  SdkPluginConfig,
   SpawnedProcess,
   SpawnOptions,
 } from "@anthropic-ai/claude-agent-sdk/core";
@@ -54,9 +55,15 @@ export function queryOptions(turn: TurnRequest, start: StartChoices): Options {
       ...(turn.readonly ? { disableAllHooks: false, disableSkillShellExecution: true } : {}),
     },
     ...permissions(turn, start.readOnlyHook),
+    // Plugins' skills are read whatever that setting below says.
+    ...(start.withoutSkills ? {} : { plugins: plugins(turn) }),
     // The one setting that keeps Claude Code from reading skills: `--disable-slash-commands` reads them all the same.
     ...(start.withoutSkills ? { managedSettings: { strictPluginOnlyCustomization: ["skills"] } } : {}),
   };
+}
+
+function plugins(turn: TurnRequest): SdkPluginConfig[] {
+  return turn.pluginDirs.map((path) => ({ type: "local", path }));
 }
 
 function mcpServers(turn: TurnRequest): Record<string, McpServerConfig> {

@@ -55,6 +55,11 @@ function notices(turn: TurnRequest, start: StartNotices): string[] {
       "Skills could not be loaded for this turn, although this agent usually has some. Do without them, and say so " +
         "where it matters.",
     );
+  } else if (turn.skillsMissing !== undefined) {
+    lines.push(
+      `Not all skills of the organization are there for this turn (${oneLine(turn.skillsMissing)}). Do without those, and ` +
+        "say so where it matters.",
+    );
   }
   if (turn.cutOffReason !== undefined) {
     lines.push(

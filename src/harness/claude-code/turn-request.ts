@@ -38,6 +38,10 @@ export interface TurnRequest {
   readonly mcp?: McpEndpoint;
   /** Why an earlier attempt at this work was cut off by infrastructure, if one was. */
   readonly cutOffReason?: string;
+  /** Folders of skills, each a local plugin. */
+  readonly pluginDirs: readonly string[];
+  /** What of the organization's skills is missing. */
+  readonly skillsMissing?: string;
   readonly facts: TurnFacts;
 }
 
@@ -63,6 +67,7 @@ export function readTurnRequest(stdin: string): TurnRequest {
   const [model = settings.model, ...fallbackModels] = [...new Set(models)];
   const mcp = readEndpoint(input.mcp);
   const cutOffReason = readCutOff(input.resume);
+  const skills = record(document.skills);
   return {
     document,
     settings,
@@ -77,6 +82,8 @@ export function readTurnRequest(stdin: string): TurnRequest {
     fallbackModels,
     ...present("mcp", mcp),
     ...present("cutOffReason", cutOffReason),
+    pluginDirs: Array.isArray(skills.pluginDirs) ? skills.pluginDirs.flatMap((dir) => text(dir) ?? []) : [],
+    ...present("skillsMissing", text(skills.missing)),
     facts: {
       ...present("repo", nameOf(workspace.repo, ["fullName", "full_name", "name", "url"])),
       ...present("branch", nameOf(workspace.branch, ["name"])),

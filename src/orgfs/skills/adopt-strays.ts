@@ -1,0 +1,95 @@
+/**
+ * Skills that the agent left in its checkout, in the `skills` folder of a hidden folder there, where it looks for a
+ * project's own: copied among the org's own skills, so that they outlive the pod. What the repository tracks is a
+ * project's own and stays out. All of it is the pod's own disk, and the agent's: nothing is followed or waited for.
+ */
+import { join } from "node:path";
+import { enterFolder, lookAtSkill, type OpenFolder, readPodSkill } from "./agent-tree.ts";
+import { versionOf } from "./hash-file.ts";
+import type { Conflict, LeftOut, ReturnInput } from "./jobs.ts";
+import { isSkillName } from "./limits.ts";
+import type { PodFolders } from "./pod-folders.ts";
+import { nameAside, type PodHome, takeSnapshot } from "./pod-home.ts";
+import { recordsIn } from "./records.ts";
+
+const MAX_INDEX_BYTES = 64 << 20;
+
+export interface Adoption {
+  readonly adopted: readonly string[];
+  readonly conflicts: readonly Conflict[];
+  readonly leftOut: readonly LeftOut[];
+}
+
+/** Which version of a stray was adopted, under which name. */
+interface AdoptionRecord {
+  /** Where the stray is. */
+  readonly name: string;
+  readonly as: string;
+  readonly version: string;
+}
+
+export function adoptStrays(
+  { checkouts, quietMs, nowMs }: Pick<ReturnInput, "checkouts" | "quietMs" | "nowMs">,
+  folders: PodFolders,
+  home: PodHome,
+): Adoption {
+  const records = recordsIn<AdoptionRecord>(folders.strays);
+  const adopted: string[] = [];
+  const conflicts: Conflict[] = [];
+  const leftOut: LeftOut[] = [];
+
+  function adopt(folder: OpenFolder, name: string, place: string): void {
+    const found = lookAtSkill(folder);
+    // One that is still being written waits for the next time.
+    if (!found || (quietMs > 0 && nowMs - found.changedMs < quietMs)) return;
+    const files = found.trouble === undefined ? readPodSkill(folder) : undefined;
+    if (!files) {
+      leftOut.push({ name, reason: found.trouble ?? "it changes while it is read", kept: false });
+      return;
+    }
+    const before = records.read(place);
+    const version = versionOf(files);
+    if (before?.version === version) return;
+    const as = nameFor(name, version, before);
+    const snapshot = as.put ? takeSnapshot(folder, folders.staging) : undefined;
+    if (as.put && snapshot?.version !== version) return;
+    if (snapshot) home.put(as.name, snapshot.dir);
+    records.write(place, { name: place, as: as.name, version });
+    if (!as.put) return;
+    adopted.push(as.name);
+    if (as.name !== name) conflicts.push({ name, keptAs: as.name });
+  }
+
+  /** Under which name a stray is taken in; not put there when it is there already. */
+  function nameFor(name: string, version: string, before: AdoptionRecord | undefined): { name: string; put: boolean } {
+    const versionAt = (at: string): string | undefined => {
+      const found = home.look(at);
+      return found && home.versionOf(at, found, undefined);
+    };
+    // The one that was adopted before and that nobody changed since is brought up to date.
+    if (before && versionAt(before.as) === before.version) return { name: before.as, put: true };
+    const there = home.look(name) ? versionAt(name) : null;
+    if (there === null) return { name, put: true };
+    if (there === version) return { name, put: false };
+    const aside = nameAside(name, version);
+    return { name: aside, put: home.look(aside) === undefined };
+  }
+
+  for (const checkout of checkouts) {
+    enterFolder(checkout, (root) => {
+      const index = root.enter(".git", (git) => git.read("index", MAX_INDEX_BYTES));
+      for (const hidden of root.names.filter((name) => name.startsWith(".") && name !== ".git")) {
+        root.enter(hidden, (inner) =>
+          inner.enter("skills", (skills) => {
+            for (const name of skills.names.filter(isSkillName)) {
+              const path = `${hidden}/skills/${name}`;
+              if (index?.includes(`${path}/`)) continue;
+              skills.enter(name, (folder) => adopt(folder, name, join(checkout, path)));
+            }
+          }),
+        );
+      }
+    });
+  }
+  return { adopted, conflicts, leftOut };
+}

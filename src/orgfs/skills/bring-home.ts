@@ -1,0 +1,145 @@
+/**
+ * Job: the org's own skills, from the volume to the pod. Each is put in place on its own, as a whole, as soon as it is
+ * read, so that a volume which hangs half-way costs the rest alone. Of each, three versions are compared: the volume's,
+ * the pod's, and the one that both had last:
+ *
+ *     the volume's as last           nothing is read; a copy that is gone is read again
+ *     the volume's changed           it replaces the pod's, if that is as last
+ *     both changed                   the pod's goes on under another name, and the volume's takes its place
+ *     the volume's is gone           the pod's goes too, if it is as last and the volume once kept it
+ *
+ * A copy whose hashes differ from what its file of hashes says is not taken.
+ */
+import { join } from "node:path";
+import { eachAtATime } from "./each-at-a-time.ts";
+import { versionOf } from "./hash-file.ts";
+import type { BroughtHome, Conflict, HomeInput, LeftOut } from "./jobs.ts";
+import { isSkillName, MAX_VOLUME_BYTES, MAX_VOLUME_SKILLS, READS_AT_A_TIME } from "./limits.ts";
+import { linkSkills } from "./link-skills.ts";
+import { layOutPodFolders, newFolder } from "./pod-folders.ts";
+import { nameAside, podHome } from "./pod-home.ts";
+import { recordsIn, type SkillRecord, type Suspicion } from "./records.ts";
+import { suspectsIn } from "./suspects.ts";
+import { diskFiles, limitCalls, type VolumeFiles, VolumeHangs } from "./volume-files.ts";
+import { listSkill, readSkill, SkillTrouble } from "./volume-skill.ts";
+import { writeCopy } from "./write-copy.ts";
+
+/** A skill that this pod wrote counts as kept by the volume when its listing shows it this long after. */
+const PROVED_AFTER_MS = 60_000;
+
+export async function bringHome(input: HomeInput, files: VolumeFiles = diskFiles): Promise<BroughtHome> {
+  const folders = layOutPodFolders(input.stateDir, input.volume, input.agent);
+  const link = linkSkills(input.configDir, folders.home, input.agent);
+  const volume = limitCalls(files, input.callMs);
+  const home = podHome(folders, input.agent);
+  const records = recordsIn<SkillRecord>(folders.records);
+  const suspects = suspectsIn(recordsIn<Suspicion>(folders.suspects), input.volume, input.nowMs);
+  const root = join(input.mountPath, "skills");
+  const changed: string[] = [];
+  const conflicts: Conflict[] = [];
+  const removed: string[] = [];
+  const leftOut: LeftOut[] = [];
+  let hung = false;
+  let bytes = 0;
+
+  const leaveOut = (name: string, reason: string): void =>
+    void leftOut.push({ name, reason, kept: home.look(name) !== undefined });
+
+  async function bring(name: string): Promise<void> {
+    const dir = join(root, name);
+    const listing = await listSkill(volume, dir);
+    if (!listing) return;
+    bytes += listing.bytes;
+    if (bytes > MAX_VOLUME_BYTES)
+      throw new SkillTrouble(`the volume's skills are over ${MAX_VOLUME_BYTES} bytes`, false);
+    const record = records.read(name);
+    const found = home.look(name);
+    // What lies there is half of what this pod was writing: its return goes on, and compares.
+    if (record?.writing && found) return;
+    if (record?.remote === listing.signature && found) {
+      if (record.returnedAtMs !== undefined && input.nowMs - record.returnedAtMs > PROVED_AFTER_MS) {
+        const { returnedAtMs: _proved, ...rest } = record;
+        records.write(name, rest);
+      }
+      return;
+    }
+    if (record?.refused?.remote === listing.signature) throw new SkillTrouble(record.refused.reason, true);
+    const staged = newFolder(folders.staging);
+    try {
+      const sums = await readSkill(volume, dir, listing, (path, content) => writeCopy(staged, path, content));
+      settle(name, { staged, version: versionOf(sums), files: sums, remote: listing.signature });
+    } catch (error) {
+      if (error instanceof SkillTrouble && error.lasting) {
+        const base: SkillRecord = record ?? { name, base: null, files: {}, remote: "" };
+        records.write(name, { ...base, refused: { remote: listing.signature, reason: error.reason } });
+      }
+      throw error;
+    }
+  }
+
+  /** The volume's version is read: which one does the pod have from now on? */
+  function settle(
+    name: string,
+    read: Pick<SkillRecord, "files" | "remote"> & { staged: string; version: string },
+  ): void {
+    const record = records.read(name);
+    const found = home.look(name);
+    const version = found && home.versionOf(name, found, record);
+    const agreed = { name, base: read.version, files: read.files, remote: read.remote };
+    if (found && version !== read.version) {
+      if (version === undefined) throw new SkillTrouble(found.trouble ?? "the pod's copy cannot be read", false);
+      if (version !== record?.base) keepAside(name);
+    }
+    if (version !== read.version) {
+      home.put(name, read.staged);
+      changed.push(name);
+    }
+    const local = home.look(name)?.signature;
+    records.write(name, { ...agreed, ...(local === undefined ? {} : { local }) });
+  }
+
+  function keepAside(name: string): void {
+    const snapshot = home.snapshot(name);
+    if (!snapshot) throw new SkillTrouble("the pod's copy changed too and cannot be read", false);
+    const keptAs = nameAside(name, snapshot.version);
+    if (!home.look(keptAs)) home.put(keptAs, snapshot.dir);
+    conflicts.push({ name, keptAs });
+  }
+
+  /** What the volume has no more. A folder that is missing altogether says nothing. */
+  function prune(listed: ReadonlySet<string>): void {
+    for (const [name, found] of home.skills()) {
+      const record = records.read(name);
+      if (!record || record.writing || listed.has(name)) continue;
+      records.remove(name);
+      // The agent's own work goes back to the volume instead, and so does what the volume lost.
+      if (record.returnedAtMs !== undefined || home.versionOf(name, found, record) !== record.base) continue;
+      home.remove(name);
+      removed.push(name);
+    }
+  }
+
+  try {
+    const names = await volume.list(root);
+    const skills = (names ?? []).filter(isSkillName).sort();
+    for (const name of skills.splice(MAX_VOLUME_SKILLS))
+      leaveOut(name, `the volume has over ${MAX_VOLUME_SKILLS} skills`);
+    const { tried, spared } = suspects.order(skills);
+    for (const name of spared) leaveOut(name, "reading it took too long before");
+    await eachAtATime(READS_AT_A_TIME, tried, async (name) => {
+      try {
+        if (hung) throw new VolumeHangs(false);
+        await suspects.watch(name, () => bring(name));
+      } catch (error) {
+        if (error instanceof VolumeHangs) hung = true;
+        else if (!(error instanceof SkillTrouble)) throw error;
+        leaveOut(name, error instanceof SkillTrouble ? error.reason : "the volume does not answer");
+      }
+    });
+    if (names) prune(new Set(names));
+  } catch (error) {
+    if (!(error instanceof VolumeHangs)) throw error;
+    hung = true;
+  }
+  return { hung, leftOut, count: home.skills().size, changed, removed, conflicts, link };
+}

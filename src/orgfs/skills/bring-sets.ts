@@ -1,0 +1,167 @@
+/**
+ * Job: read-only sets of skills, from a volume to the pod, each as a local plugin: a folder with a `skills` folder in it.
+ * A set that changed is staged as a whole under a new name, and published by one rename; skills that did not change are
+ * taken from the copy before. A skill that cannot be read keeps its earlier copy, or is left out. A volume that hangs
+ * changes no set. Copies that no run uses any more are removed.
+ *
+ * Nothing but skills is copied: a plugin could bring hooks and servers of its own.
+ */
+import { cpSync, existsSync, mkdirSync, readdirSync, renameSync } from "node:fs";
+import { basename, join } from "node:path";
+import { fileNameOf } from "../../disk.ts";
+import { randomHex } from "../../random-hex.ts";
+import { eachAtATime } from "./each-at-a-time.ts";
+import type { BroughtSets, LeftOut, SetsInput } from "./jobs.ts";
+import { isSkillName, MAX_VOLUME_BYTES, MAX_VOLUME_SKILLS, READS_AT_A_TIME, SKILL_FILE } from "./limits.ts";
+import { layOutPodFolders, newFolder, takeAway } from "./pod-folders.ts";
+import { recordsIn, type SetRecord, type Suspicion } from "./records.ts";
+import { suspectsIn } from "./suspects.ts";
+import { diskFiles, limitCalls, type VolumeFiles, VolumeHangs } from "./volume-files.ts";
+import { listSkill, readSkill, SkillTrouble } from "./volume-skill.ts";
+import { writeCopy } from "./write-copy.ts";
+
+/** A name by which the agent calls a set's skills, `<plugin>:<skill>`. */
+export function pluginName(set: string): string {
+  const plain = set
+    .toLowerCase()
+    .replaceAll(/[^a-z0-9]+/g, "-")
+    .replaceAll(/^-+|-+$/g, "");
+  return plain === set ? plain : `${plain || "set"}-${fileNameOf(set).slice(0, 6)}`;
+}
+
+export async function bringSets(input: SetsInput, files: VolumeFiles = diskFiles): Promise<BroughtSets> {
+  const folders = layOutPodFolders(input.stateDir, input.volume, input.agent);
+  const volume = limitCalls(files, input.callMs);
+  const records = recordsIn<SetRecord>(folders.sets);
+  const suspicions = recordsIn<Suspicion>(folders.suspects);
+  const changed: string[] = [];
+  const leftOut: LeftOut[] = [];
+  let hung = false;
+  let bytes = 0;
+  let skills = 0;
+
+  const keyOf = (set: string): string => `${input.volume}/${set}`;
+  const currentOf = (set: string): SetRecord | undefined => {
+    const record = records.read(keyOf(set));
+    return record && existsSync(record.dir) ? record : undefined;
+  };
+
+  async function bringSet(set: string, dir: string): Promise<void> {
+    const places = await skillPlaces(volume, set, dir);
+    const current = currentOf(set);
+    const plugin = pluginName(set);
+    const stagedRoot = newFolder(folders.staging);
+    const staged = join(stagedRoot, plugin, "skills");
+    mkdirSync(staged, { recursive: true, mode: 0o755 });
+    const now: Record<string, string> = {};
+    const keep = (name: string): boolean => {
+      if (!current || current.skills[name] === undefined) return false;
+      cpSync(join(current.dir, "skills", name), join(staged, name), { recursive: true });
+      return true;
+    };
+    const suspects = suspectsIn(suspicions, keyOf(set), input.nowMs);
+    const { tried, spared } = suspects.order([...places.keys()]);
+    const without = (name: string, reason: string): void => {
+      takeAway(join(staged, name), folders.staging);
+      const kept = keep(name);
+      // Read again the next time, whatever the listing says.
+      if (kept) now[name] = "";
+      leftOut.push({ name: `${set}/${name}`, reason, kept });
+    };
+    const bringSkill = async (name: string, from: string): Promise<void> => {
+      const listing = await listSkill(volume, from);
+      if (!listing) return;
+      bytes += listing.bytes;
+      skills += 1;
+      if (bytes > MAX_VOLUME_BYTES)
+        throw new SkillTrouble(`the volume's skills are over ${MAX_VOLUME_BYTES} bytes`, true);
+      if (skills > MAX_VOLUME_SKILLS) throw new SkillTrouble(`the volume has over ${MAX_VOLUME_SKILLS} skills`, true);
+      if (current?.skills[name] !== listing.signature || !keep(name)) {
+        mkdirSync(join(staged, name), { mode: 0o755 });
+        await readSkill(volume, from, listing, (path, content) => writeCopy(join(staged, name), path, content));
+      }
+      now[name] = listing.signature;
+    };
+    for (const name of spared) without(name, "reading it took too long before");
+    await eachAtATime(READS_AT_A_TIME, tried, async (name) => {
+      try {
+        if (hung) throw new VolumeHangs(false);
+        const from = places.get(name) ?? join(dir, name);
+        await suspects.watch(name, () => bringSkill(name, from));
+      } catch (error) {
+        if (error instanceof VolumeHangs) hung = true;
+        else if (error instanceof SkillTrouble) without(name, error.reason);
+        else throw error;
+      }
+    });
+    if (hung || (current && sameSkills(current.skills, now))) return;
+    const copy = join(folders.setCopies, randomHex(8));
+    renameSync(stagedRoot, copy);
+    records.write(keyOf(set), { name: keyOf(set), dir: join(copy, plugin), skills: now });
+    changed.push(set);
+  }
+
+  const listed = await listSets(volume, input).catch((error: unknown) => {
+    if (!(error instanceof VolumeHangs)) throw error;
+    hung = true;
+    return undefined;
+  });
+  for (const [set, dir] of listed ?? []) {
+    try {
+      if (hung) break;
+      await bringSet(set, dir);
+    } catch (error) {
+      if (error instanceof VolumeHangs) hung = true;
+      else throw error;
+    }
+  }
+
+  if (listed) {
+    for (const key of records.names()) {
+      const set = key.startsWith(`${input.volume}/`) ? key.slice(input.volume.length + 1) : undefined;
+      if (set !== undefined && !listed.has(set)) records.remove(key);
+    }
+  }
+  const mine = records.names().filter((key) => key.startsWith(`${input.volume}/`));
+  const sets = mine.flatMap((key) => {
+    const record = currentOf(key.slice(input.volume.length + 1));
+    const count = Object.keys(record?.skills ?? {}).length;
+    return record && count > 0 ? [{ name: basename(record.dir), dir: record.dir, count }] : [];
+  });
+  const inUse = new Set([...sets.map(({ dir }) => dir), ...input.used].map((dir) => basename(join(dir, ".."))));
+  for (const copy of readdirSync(folders.setCopies)) {
+    if (!inUse.has(copy)) takeAway(join(folders.setCopies, copy), folders.staging);
+  }
+  return { hung, leftOut, sets: sets.sort((one, other) => (one.name < other.name ? -1 : 1)), changed };
+}
+
+async function listSets(volume: VolumeFiles, input: SetsInput): Promise<ReadonlyMap<string, string>> {
+  if (input.layout === "one") return new Map([[input.volume, input.mountPath]]);
+  const names = (await volume.list(input.mountPath)) ?? [];
+  return new Map(
+    names
+      .filter(isSkillName)
+      .sort()
+      .map((name) => [name, join(input.mountPath, name)]),
+  );
+}
+
+/** The folders of a set that may be skills: below its `skills` folder, itself, or those in it. */
+async function skillPlaces(volume: VolumeFiles, set: string, dir: string): Promise<ReadonlyMap<string, string>> {
+  const names = (await volume.list(dir)) ?? [];
+  if (names.includes(SKILL_FILE)) return new Map([[set, dir]]);
+  const inner = names.includes("skills") ? await volume.list(join(dir, "skills")) : undefined;
+  const isSet = inner !== undefined && !inner.includes(SKILL_FILE);
+  const below = isSet ? join(dir, "skills") : dir;
+  return new Map(
+    (isSet ? inner : names)
+      .filter(isSkillName)
+      .sort()
+      .map((name) => [name, join(below, name)]),
+  );
+}
+
+function sameSkills(one: Readonly<Record<string, string>>, other: Readonly<Record<string, string>>): boolean {
+  const names = Object.keys(one);
+  return names.length === Object.keys(other).length && names.every((name) => one[name] === other[name]);
+}

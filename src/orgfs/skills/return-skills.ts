@@ -1,0 +1,209 @@
+/**
+ * Job: what the agent wrote or changed among the org's own skills, from the pod to the volume; before it, skills that it
+ * left in its checkout are adopted. A skill's files are written at their final names, `SKILL.md` after the others and the
+ * file of hashes last: whoever reads before that finds hashes that differ, or no skill. Where there is no such file yet,
+ * one goes before the others too. What the agent deleted stays.
+ *
+ * A skill that changed on the volume as well is not overwritten: the pod's version is put beside it under another name.
+ * Told apart from that is what a lost flight of this pod left half-written: it is gone on with.
+ */
+import { join } from "node:path";
+import { errnoOf } from "../../errors.ts";
+import { adoptStrays } from "./adopt-strays.ts";
+import type { PodSkill } from "./agent-tree.ts";
+import { type FileSums, formatHashFile, HASH_FILE, sumOf } from "./hash-file.ts";
+import type { Conflict, LeftOut, ReturnedSkills, ReturnInput } from "./jobs.ts";
+import { MAX_SKILL_BYTES, SKILL_FILE } from "./limits.ts";
+import { layOutPodFolders } from "./pod-folders.ts";
+import { nameAside, podHome, type Snapshot } from "./pod-home.ts";
+import { readCopy } from "./read-copy.ts";
+import { recordsIn, type SkillRecord } from "./records.ts";
+import { diskFiles, limitCalls, type VolumeFile, type VolumeFiles, VolumeHangs } from "./volume-files.ts";
+import { listSkill, readSkill, type SkillListing, SkillTrouble } from "./volume-skill.ts";
+
+export async function returnSkills(input: ReturnInput, files: VolumeFiles = diskFiles): Promise<ReturnedSkills> {
+  const folders = layOutPodFolders(input.stateDir, input.volume, input.agent);
+  const home = podHome(folders, input.agent);
+  const records = recordsIn<SkillRecord>(folders.records);
+  const volume = limitCalls(files, input.callMs);
+  const root = join(input.mountPath, "skills");
+  const adoption = adoptStrays(input, folders, home);
+  const returned: string[] = [];
+  const conflicts: Conflict[] = [...adoption.conflicts];
+  const leftOut: LeftOut[] = [];
+  let hung = false;
+
+  async function give(name: string, found: PodSkill): Promise<void> {
+    const record = records.read(name);
+    if (found.trouble !== undefined) throw new SkillTrouble(found.trouble, false);
+    if (home.versionOf(name, found, record) === record?.base) {
+      // Touched, and as it was: not to be read again at every checkpoint.
+      if (record && record.local !== found.signature) records.write(name, { ...record, local: found.signature });
+      return;
+    }
+    if (input.quietMs > 0 && input.nowMs - found.changedMs < input.quietMs) return;
+    const snapshot = home.snapshot(name);
+    if (!snapshot) throw new SkillTrouble("it changes while it is read", false);
+    const there = await compare(name, snapshot, record);
+    if (there.type === "same") return agree(name, snapshot, there.listing.signature, record);
+    if (there.type === "free") return write(name, snapshot, record, there);
+    await giveAside(name, snapshot, record);
+  }
+
+  type Place =
+    /** Nothing there would be lost; `have` is what need not be written again. */
+    | { readonly type: "free"; readonly listing: SkillListing | undefined; readonly have: FileSums }
+    | { readonly type: "same"; readonly listing: SkillListing }
+    | { readonly type: "taken" };
+
+  /** What lies on the volume under this name, seen from the version that is to be written. */
+  async function compare(name: string, snapshot: Snapshot, record: SkillRecord | undefined): Promise<Place> {
+    const dir = join(root, name);
+    const listing = await listSkill(volume, dir);
+    if (!listing) return { type: "free", listing, have: {} };
+    if (record && !record.writing && listing.signature === record.remote) {
+      return { type: "free", listing, have: record.files };
+    }
+    const there = await sumsOnVolume(dir, listing);
+    if (there && isWithin(snapshot.files, there)) return { type: "same", listing };
+    // Unchanged but for its times: a mount shows others once a file has reached its backend.
+    if (there && record?.base != null && losesNothing(there, record.files, snapshot.files)) {
+      return { type: "free", listing, have: there };
+    }
+    if (record?.writing && (await isOurs(dir, listing, snapshot, record.writing))) {
+      return { type: "free", listing, have: {} };
+    }
+    return { type: "taken" };
+  }
+
+  /** Undefined: it does not agree with its file of hashes. */
+  async function sumsOnVolume(dir: string, listing: SkillListing): Promise<FileSums | undefined> {
+    try {
+      return await readSkill(volume, dir, listing, () => {});
+    } catch (error) {
+      if (error instanceof SkillTrouble && error.lasting) return undefined;
+      throw error;
+    }
+  }
+
+  /** Is each file as it was before, or a part of what this pod was writing? */
+  async function isOurs(
+    dir: string,
+    listing: SkillListing,
+    snapshot: Snapshot,
+    { files: wanted, before, had }: NonNullable<SkillRecord["writing"]>,
+  ): Promise<boolean> {
+    for (const [path, file] of listing.files) {
+      if (isSameFile(before[path], file)) continue;
+      const bytes = await volume.read(join(dir, path), MAX_SKILL_BYTES);
+      if (path === HASH_FILE) {
+        if (![wanted, had].some((files) => isPrefix(bytes, formatHashFile(files)))) return false;
+      } else if (sumOf(bytes).sha256 !== wanted[path]?.sha256) {
+        const whole = snapshot.files[path]?.sha256 === wanted[path]?.sha256 ? readCopy(snapshot.dir, path) : undefined;
+        if (bytes.length > 0 && !(whole && isPrefix(bytes, whole))) return false;
+      }
+    }
+    return true;
+  }
+
+  async function write(
+    name: string,
+    snapshot: Snapshot,
+    record: SkillRecord | undefined,
+    { listing, have }: Extract<Place, { type: "free" }>,
+  ): Promise<void> {
+    const before = record?.writing?.before ?? Object.fromEntries(listing?.files ?? []);
+    const base: SkillRecord = record ?? { name, base: null, files: {}, remote: "" };
+    // Said before the first byte, so that what a lost flight leaves is known for ours.
+    const had = record?.writing?.had ?? have;
+    records.write(name, { ...base, writing: { files: snapshot.files, before, had } });
+    const dir = join(root, name);
+    const made = new Set<string>([dir]);
+    await volume.makeFolder(dir);
+    if (!listing?.files.has(HASH_FILE)) {
+      // Nothing would tell a reader that it finds half of a change: it agrees with what is there, until that changes.
+      await volume.write(join(dir, HASH_FILE), formatHashFile(listing ? had : snapshot.files));
+    }
+    for (const path of [...Object.keys(snapshot.files)].sort(skillFileLast)) {
+      if (have[path]?.sha256 === snapshot.files[path]?.sha256 && listing?.files.has(path)) continue;
+      const folder = join(dir, path, "..");
+      if (!made.has(folder)) await volume.makeFolder(folder);
+      made.add(folder);
+      await volume.write(join(dir, path), readCopy(snapshot.dir, path));
+    }
+    await volume.write(join(dir, HASH_FILE), formatHashFile(snapshot.files));
+    const after = await listSkill(volume, dir);
+    agree(name, snapshot, after?.signature ?? "", undefined, input.nowMs);
+    returned.push(name);
+  }
+
+  function agree(
+    name: string,
+    snapshot: Snapshot,
+    remote: string,
+    record: SkillRecord | undefined,
+    returnedAtMs: number | undefined = record?.returnedAtMs,
+  ): void {
+    const { files: sums, version } = snapshot;
+    const known = returnedAtMs === undefined ? {} : { returnedAtMs };
+    records.write(name, { name, base: version, files: sums, remote, ...known });
+  }
+
+  async function giveAside(name: string, snapshot: Snapshot, record: SkillRecord | undefined): Promise<void> {
+    const keptAs = nameAside(name, snapshot.version);
+    const place = await compare(keptAs, snapshot, records.read(keptAs));
+    if (place.type === "taken") throw new SkillTrouble(`it changed on both sides, and ${keptAs} is taken`, false);
+    if (place.type === "free") await write(keptAs, snapshot, records.read(keptAs), place);
+    else agree(keptAs, snapshot, place.listing.signature, records.read(keptAs));
+    if (!home.look(keptAs)) home.put(keptAs, snapshot.dir);
+    // The pod's version is safe under its new name: the next run takes the volume's.
+    const base: SkillRecord = record ?? { name, base: null, files: {}, remote: "" };
+    const { writing: _given, local: _local, ...rest } = base;
+    records.write(name, { ...rest, base: snapshot.version, files: snapshot.files, remote: "" });
+    conflicts.push({ name, keptAs });
+  }
+
+  for (const [name, found] of home.skills()) {
+    try {
+      await give(name, found);
+    } catch (error) {
+      if (error instanceof VolumeHangs) hung = true;
+      leftOut.push({ name, reason: reasonOf(error), kept: true });
+      if (hung) break;
+    }
+  }
+  return { hung, returned, adopted: adoption.adopted, conflicts, leftOut: [...adoption.leftOut, ...leftOut] };
+}
+
+function reasonOf(error: unknown): string {
+  if (error instanceof SkillTrouble) return error.reason;
+  if (error instanceof VolumeHangs) return "the volume does not answer";
+  const code = errnoOf(error);
+  if (code === undefined) throw error;
+  return `it cannot be written: ${code}`;
+}
+
+function isWithin(files: FileSums, all: FileSums): boolean {
+  return Object.entries(files).every(([path, { sha256 }]) => all[path]?.sha256 === sha256);
+}
+
+/** Would writing `wanted` overwrite something else than `base`? Files that it has not are left where they are. */
+function losesNothing(there: FileSums, base: FileSums, wanted: FileSums): boolean {
+  return Object.entries(there).every(([path, { sha256 }]) => {
+    const mine = wanted[path]?.sha256;
+    return mine === undefined || sha256 === mine || sha256 === base[path]?.sha256;
+  });
+}
+
+function skillFileLast(one: string, other: string): number {
+  if (one === SKILL_FILE || other === SKILL_FILE) return one === other ? 0 : one === SKILL_FILE ? 1 : -1;
+  return one < other ? -1 : 1;
+}
+
+function isSameFile(one: VolumeFile | undefined, other: VolumeFile): boolean {
+  return one?.size === other.size && one.mtimeMs === other.mtimeMs;
+}
+
+function isPrefix(bytes: Uint8Array, whole: Uint8Array): boolean {
+  return Buffer.from(bytes).equals(whole.subarray(0, bytes.length));
+}

@@ -1,0 +1,98 @@
+/** A skill as it lies on a volume: what its listing says, and its content, checked against its file of hashes. */
+import { join } from "node:path";
+import { errnoOf } from "../../errors.ts";
+import { type FileSums, HASH_FILE, parseHashFile, sumOf } from "./hash-file.ts";
+import { IGNORED_NAMES, MAX_SKILL_BYTES, MAX_SKILL_DEPTH, MAX_SKILL_FILES, SKILL_FILE } from "./limits.ts";
+import { type VolumeFile, type VolumeFiles, VolumeHangs } from "./volume-files.ts";
+
+export interface SkillListing {
+  readonly files: ReadonlyMap<string, VolumeFile>;
+  readonly bytes: number;
+  /** Alike as long as no file of it changed in name, size or time. */
+  readonly signature: string;
+}
+
+/** Why a skill is left out; the others are not concerned. `lasting`: it stays so until its listing changes. */
+export class SkillTrouble extends Error {
+  constructor(
+    readonly reason: string,
+    readonly lasting: boolean,
+  ) {
+    super(reason);
+  }
+}
+
+/** Undefined: nothing there is a skill. Throws SkillTrouble, or VolumeHangs. */
+export async function listSkill(volume: VolumeFiles, dir: string): Promise<SkillListing | undefined> {
+  const files = new Map<string, VolumeFile>();
+  let bytes = 0;
+  async function visit(below: string, depth: number): Promise<void> {
+    const names = await volume.list(join(dir, below));
+    for (const name of [...(names ?? [])].sort()) {
+      if (IGNORED_NAMES.has(name)) continue;
+      const path = below === "" ? name : `${below}/${name}`;
+      const found = await volume.look(join(dir, path));
+      if (found === "folder") {
+        if (depth >= MAX_SKILL_DEPTH) throw new SkillTrouble("its folders are too deep", true);
+        await visit(path, depth + 1);
+      } else if (found !== undefined && found !== "other") {
+        files.set(path, found);
+        bytes += found.size;
+        if (files.size > MAX_SKILL_FILES || bytes > MAX_SKILL_BYTES) throw new SkillTrouble("it is too large", true);
+      }
+    }
+  }
+  await troubleOf(visit("", 0));
+  if (!files.has(SKILL_FILE)) return undefined;
+  const lines = [...files].map(([path, { size, mtimeMs }]) => `${path}\0${size}\0${mtimeMs}\n`);
+  const signature = new Bun.CryptoHasher("sha256").update(lines.join("")).digest("hex");
+  return { files, bytes, signature };
+}
+
+/** The whole content, but the file of hashes. Throws SkillTrouble when it is not what that says, or VolumeHangs. */
+export async function readSkill(
+  volume: VolumeFiles,
+  dir: string,
+  listing: SkillListing,
+  take: (path: string, bytes: Buffer) => void,
+): Promise<FileSums> {
+  const said = await readHashFile(volume, dir, listing);
+  const sums: Record<string, FileSums[string]> = {};
+  for (const [path, { size }] of listing.files) {
+    if (path === HASH_FILE) continue;
+    const stated = said?.[path];
+    // Known without reading: a file that is still being written, or was cut.
+    if (stated && stated.size !== size) throw differs(path);
+    const bytes = await troubleOf(volume.read(join(dir, path), MAX_SKILL_BYTES));
+    const sum = sumOf(bytes);
+    if (stated && stated.sha256 !== sum.sha256) throw differs(path);
+    if (bytes.length !== size) throw new SkillTrouble(`${path} changes while it is read`, false);
+    sums[path] = sum;
+    take(path, bytes);
+  }
+  const missing = Object.keys(said ?? {}).find((path) => !(path in sums));
+  if (missing !== undefined) throw differs(missing);
+  return sums;
+}
+
+async function readHashFile(volume: VolumeFiles, dir: string, listing: SkillListing): Promise<FileSums | undefined> {
+  if (!listing.files.has(HASH_FILE)) return undefined;
+  const bytes = await troubleOf(volume.read(join(dir, HASH_FILE), MAX_SKILL_BYTES));
+  const said = parseHashFile(bytes.toString("utf8"));
+  if (!said) throw new SkillTrouble(`${HASH_FILE} cannot be understood`, true);
+  return said;
+}
+
+function differs(path: string): SkillTrouble {
+  return new SkillTrouble(`${path} is not what ${HASH_FILE} says: written in part, or edited`, true);
+}
+
+/** An error of the volume becomes the skill's trouble, so that one skill does not take the others. */
+async function troubleOf<T>(work: Promise<T>): Promise<T> {
+  try {
+    return await work;
+  } catch (error) {
+    if (error instanceof VolumeHangs || error instanceof SkillTrouble) throw error;
+    throw new SkillTrouble(`it cannot be read: ${errnoOf(error) ?? "error"}`, false);
+  }
+}

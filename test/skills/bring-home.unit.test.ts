@@ -1,0 +1,198 @@
+/** The org's own skills reach the pod whole, and what cannot be had costs nothing else. */
+import { expect, test } from "bun:test";
+import { chmodSync, mkdirSync, readlinkSync, symlinkSync } from "node:fs";
+import { lstat, readFile, rm, stat, symlink, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { diskFiles, type VolumeFiles } from "../../src/orgfs/skills/volume-files.ts";
+import { SkillsPod, skillText, treeOf } from "../support/skills-pod.ts";
+
+test("skills are copied with all their files, and linked into the config folder", async () => {
+  await using pod = await SkillsPod.open();
+  await pod.plant("rockets", { "SKILL.md": skillText("rockets"), "scripts/launch.sh": "#!/bin/sh\necho go\n" });
+  await pod.plant("gardens", { "SKILL.md": skillText("gardens"), ".git/config": "no part of it" });
+  await pod.plant("no-skill", { "README.md": "nothing" });
+  const brought = await pod.bring();
+  expect(brought).toMatchObject({ hung: false, leftOut: [], count: 2, link: "linked" });
+  expect(await treeOf(pod.skills)).toEqual({
+    "gardens/SKILL.md": skillText("gardens"),
+    "rockets/SKILL.md": skillText("rockets"),
+    "rockets/scripts/launch.sh": "#!/bin/sh\necho go\n",
+  });
+  expect((await stat(join(pod.skills, "rockets/scripts/launch.sh"))).mode & 0o111).toBe(0o111);
+  expect((await stat(join(pod.skills, "rockets/SKILL.md"))).mode & 0o111).toBe(0);
+});
+
+test("what did not change is not read again", async () => {
+  await using pod = await SkillsPod.open();
+  for (let i = 0; i < 200; i++) await pod.plant(`skill-${i}`, { "SKILL.md": skillText(`number ${i}`) });
+  const read: string[] = [];
+  const watched: VolumeFiles = {
+    ...diskFiles,
+    read: (path, maxBytes) => {
+      read.push(path);
+      return diskFiles.read(path, maxBytes);
+    },
+  };
+  expect((await pod.bring({}, watched)).count).toBe(200);
+  expect(read.length).toBe(200);
+  await pod.plant("skill-7", { "SKILL.md": skillText("another number") });
+  read.length = 0;
+  expect(await pod.bring({}, watched)).toMatchObject({ changed: ["skill-7"], count: 200 });
+  expect(read).toEqual([join(pod.volume, "skills/skill-7/SKILL.md")]);
+  expect(await readFile(join(pod.skills, "skill-7/SKILL.md"), "utf8")).toContain("another number");
+});
+
+test("a skill that is gone from the volume goes, unless the agent changed it", async () => {
+  await using pod = await SkillsPod.open();
+  for (const name of ["stays", "goes", "edited"]) await pod.plant(name, { "SKILL.md": skillText(name) });
+  await pod.bring();
+  await pod.write("edited", { "SKILL.md": skillText("by the agent") });
+  for (const name of ["goes", "edited"]) await rm(join(pod.volume, "skills", name), { recursive: true });
+  expect((await pod.bring()).removed).toEqual(["goes"]);
+  expect(Object.keys(await treeOf(pod.skills))).toEqual(["edited/SKILL.md", "stays/SKILL.md"]);
+  // A mount that lost its content is no reason to throw skills away.
+  await rm(join(pod.volume, "skills"), { recursive: true });
+  expect((await pod.bring()).removed).toEqual([]);
+  expect(Object.keys(await treeOf(pod.skills))).toEqual(["edited/SKILL.md", "stays/SKILL.md"]);
+});
+
+test("what the agent deleted comes back: deletions are not carried over", async () => {
+  await using pod = await SkillsPod.open();
+  await pod.plant("rockets", { "SKILL.md": skillText("rockets") });
+  await pod.bring();
+  await rm(join(pod.skills, "rockets"), { recursive: true });
+  await pod.giveBack();
+  await pod.bring();
+  expect(await treeOf(pod.skills)).toEqual({ "rockets/SKILL.md": skillText("rockets") });
+});
+
+test("one unreadable skill does not take the others, and keeps its earlier copy", async () => {
+  await using pod = await SkillsPod.open();
+  for (let i = 0; i < 20; i++) await pod.plant(`skill-${i}`, { "SKILL.md": skillText(`number ${i}`) });
+  const failing: VolumeFiles = {
+    ...diskFiles,
+    read: (path, maxBytes) =>
+      path.includes("skill-7/")
+        ? Promise.reject(Object.assign(new Error("a bad sector"), { code: "EIO" }))
+        : diskFiles.read(path, maxBytes),
+  };
+  const brought = await pod.bring({}, failing);
+  expect(brought).toMatchObject({ hung: false, count: 19 });
+  expect(brought.leftOut).toEqual([{ name: "skill-7", reason: "it cannot be read: EIO", kept: false }]);
+  expect((await pod.bring()).count).toBe(20);
+  await pod.plant("skill-7", { "SKILL.md": skillText("newer") });
+  expect((await pod.bring({}, failing)).leftOut).toMatchObject([{ name: "skill-7", kept: true }]);
+  expect(await readFile(join(pod.skills, "skill-7/SKILL.md"), "utf8")).toBe(skillText("number 7"));
+});
+
+test("a call that hangs ends the attempt; the next one does without it, and tries it later", async () => {
+  await using pod = await SkillsPod.open();
+  for (let i = 10; i < 40; i++) await pod.plant(`skill-${i}`, { "SKILL.md": skillText(`number ${i}`) });
+  const hanging: VolumeFiles = {
+    ...diskFiles,
+    read: (path, maxBytes) => (path.includes("skill-12/") ? new Promise(() => {}) : diskFiles.read(path, maxBytes)),
+  };
+  const first = await pod.bring({ callMs: 60 }, hanging);
+  expect(first.hung).toBe(true);
+  expect(first.leftOut.map(({ name }) => name)).toContain("skill-12");
+  const second = await pod.bring({ callMs: 60 }, hanging);
+  expect(second).toMatchObject({ hung: false, count: 29 });
+  expect(second.leftOut).toEqual([{ name: "skill-12", reason: "reading it took too long before", kept: false }]);
+  pod.nowMs += 61_000;
+  expect(await pod.bring({ callMs: 60 }, hanging)).toMatchObject({ hung: true, count: 29 });
+  pod.nowMs += 61_000;
+  expect(await pod.bring()).toMatchObject({ hung: false, count: 30, leftOut: [] });
+});
+
+test("a skill whose read hangs keeps the copy that was read before", async () => {
+  await using pod = await SkillsPod.open();
+  await pod.plant("rockets", { "SKILL.md": skillText("old") });
+  await pod.bring();
+  await pod.plant("rockets", { "SKILL.md": skillText("newer") });
+  const hanging: VolumeFiles = { ...diskFiles, read: () => new Promise(() => {}) };
+  expect(await pod.bring({ callMs: 40 }, hanging)).toMatchObject({
+    hung: true,
+    leftOut: [{ name: "rockets", kept: true }],
+  });
+  expect(await treeOf(pod.skills)).toEqual({ "rockets/SKILL.md": skillText("old") });
+});
+
+test("a skill that does not agree with its hashes is not taken, until it does", async () => {
+  await using pod = await SkillsPod.open();
+  await using other = await pod.neighbour();
+  await pod.bring();
+  await pod.write("rockets", { "SKILL.md": skillText("whole"), "notes.md": "notes" });
+  await pod.giveBack();
+  const target = join(pod.volume, "skills/rockets/notes.md");
+  await writeFile(target, "no");
+  expect((await other.bring()).leftOut).toMatchObject([{ name: "rockets", kept: false }]);
+  await writeFile(target, "notes");
+  expect(await other.bring()).toMatchObject({ leftOut: [], count: 1 });
+  await writeFile(target, "nodes");
+  expect((await other.bring()).leftOut).toMatchObject([{ name: "rockets", kept: true }]);
+  expect(await readFile(join(other.skills, "rockets/notes.md"), "utf8")).toBe("notes");
+});
+
+test("changed on both sides: the volume's takes the place, the agent's goes on beside it", async () => {
+  await using pod = await SkillsPod.open();
+  await pod.plant("rockets", { "SKILL.md": skillText("first") });
+  await pod.bring();
+  await pod.write("rockets", { "SKILL.md": skillText("by the agent") });
+  await pod.plant("rockets", { "SKILL.md": skillText("by a person") });
+  const { conflicts } = await pod.bring();
+  expect(conflicts).toEqual([{ name: "rockets", keptAs: expect.stringMatching(/^rockets-[0-9a-f]{8}$/) }]);
+  const [{ keptAs = "" } = {}] = conflicts;
+  const both = {
+    "rockets/SKILL.md": skillText("by a person"),
+    [`${keptAs}/SKILL.md`]: skillText("by the agent"),
+  };
+  expect(await treeOf(pod.skills)).toEqual(both);
+  expect((await pod.giveBack()).returned).toEqual([keptAs]);
+  expect(await treeOf(join(pod.volume, "skills"))).toMatchObject(both);
+});
+
+test("a skills folder of the image's own wins; an empty one does not", async () => {
+  await using pod = await SkillsPod.open();
+  await pod.plant("rockets", { "SKILL.md": skillText("rockets") });
+  mkdirSync(pod.skills, { recursive: true });
+  expect((await pod.bring()).link).toBe("linked");
+  await rm(pod.skills);
+  await pod.plant("own", { "SKILL.md": skillText("own") }, pod.skills);
+  expect((await pod.bring()).link).toBe("own-folder");
+  expect((await lstat(pod.skills)).isDirectory()).toBe(true);
+  await rm(pod.skills, { recursive: true });
+  mkdirSync(join(pod.root, "elsewhere"));
+  symlinkSync(join(pod.root, "elsewhere"), pod.skills);
+  expect((await pod.bring()).link).toBe("own-folder");
+  await rm(join(pod.root, "elsewhere"), { recursive: true });
+  expect((await pod.bring()).link).toBe("linked");
+  expect(readlinkSync(pod.skills)).toStartWith(pod.stateDir);
+});
+
+test("links, pipes and too large skills on a volume are not followed, waited for or copied", async () => {
+  await using pod = await SkillsPod.open();
+  const root = join(pod.volume, "skills");
+  await pod.plant("rockets", { "SKILL.md": skillText("rockets") });
+  await symlink("/etc/passwd", join(root, "rockets/passwd"));
+  await symlink("/etc", join(root, "linked"));
+  await pod.plant("large", { "SKILL.md": skillText("large"), data: "x".repeat((16 << 20) + 1) });
+  await pod.plant("piped", { "SKILL.md": skillText("piped") });
+  await Bun.$`mkfifo ${join(root, "piped/pipe")}`.quiet();
+  const brought = await pod.bring();
+  expect(brought.leftOut).toEqual([{ name: "large", reason: "it is too large", kept: false }]);
+  expect(Object.keys(await treeOf(pod.skills))).toEqual(["piped/SKILL.md", "rockets/SKILL.md"]);
+});
+
+test("the agent's user gets copies of its own", async () => {
+  await using pod = await SkillsPod.open();
+  if (process.getuid?.() !== 0) return;
+  await pod.plant("rockets", { "SKILL.md": skillText("rockets") });
+  const agent = { uid: 61_001, gid: 61_001 };
+  mkdirSync(pod.stateDir);
+  for (const path of [pod.root, pod.stateDir]) chmodSync(path, 0o711);
+  await pod.bring({ agent });
+  expect((await stat(join(pod.skills, "rockets/SKILL.md"))).uid).toBe(agent.uid);
+  const script = `echo changed > "${pod.skills}/rockets/SKILL.md" && mkdir "${pod.skills}/new" && cat "${pod.skills}/rockets/SKILL.md"`;
+  const shell = Bun.spawn(["/bin/sh", "-c", script], { uid: agent.uid, gid: agent.gid, stdout: "pipe" } as object);
+  expect(await new Response(shell.stdout as ReadableStream).text()).toBe("changed\n");
+});

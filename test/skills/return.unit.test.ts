@@ -1,0 +1,231 @@
+/** What the agent makes of the org's skills outlives the pod, and overwrites nobody's work. */
+import { expect, test } from "bun:test";
+import { linkSync, mkdirSync, symlinkSync, utimesSync } from "node:fs";
+import { appendFile, readFile, rm, symlink, truncate, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { HASH_FILE, parseHashFile } from "../../src/orgfs/skills/hash-file.ts";
+import { diskFiles, type VolumeFiles } from "../../src/orgfs/skills/volume-files.ts";
+import { SkillsPod, skillText, treeOf } from "../support/skills-pod.ts";
+
+async function onVolume(pod: SkillsPod): Promise<Record<string, string>> {
+  const all = await treeOf(join(pod.volume, "skills"));
+  return Object.fromEntries(Object.entries(all).filter(([path]) => !path.endsWith(HASH_FILE)));
+}
+
+function watching(written: string[], before?: (path: string) => void): VolumeFiles {
+  return {
+    ...diskFiles,
+    write: async (path, bytes) => {
+      before?.(path);
+      await diskFiles.write(path, bytes);
+      written.push(path);
+    },
+  };
+}
+
+test("a skill that the agent wrote is on the volume, its hashes written last, and on the next pod", async () => {
+  await using pod = await SkillsPod.open();
+  await using next = await pod.neighbour();
+  await pod.bring();
+  await pod.write("rockets", { "SKILL.md": skillText("rockets"), "a.md": "a", "scripts/launch.sh": "#!/bin/sh\n" });
+  await pod.write("rockets", { "__pycache__/x.pyc": "no part of it" });
+  const written: string[] = [];
+  expect(await pod.giveBack({}, watching(written))).toMatchObject({ returned: ["rockets"], leftOut: [], hung: false });
+  const dir = join(pod.volume, "skills/rockets");
+  expect(written.map((path) => path.slice(dir.length + 1))).toEqual([
+    HASH_FILE,
+    "a.md",
+    "scripts/launch.sh",
+    "SKILL.md",
+    HASH_FILE,
+  ]);
+  const hashes = parseHashFile(await readFile(join(dir, HASH_FILE), "utf8"));
+  expect(Object.keys(hashes ?? {})).toEqual(["SKILL.md", "a.md", "scripts/launch.sh"]);
+  await next.bring();
+  expect(await treeOf(next.skills)).toEqual({
+    "rockets/SKILL.md": skillText("rockets"),
+    "rockets/a.md": "a",
+    "rockets/scripts/launch.sh": "#!/bin/sh\n",
+  });
+  written.length = 0;
+  expect((await pod.giveBack({}, watching(written))).returned).toEqual([]);
+  expect((await pod.bring()).changed).toEqual([]);
+  expect(written).toEqual([]);
+});
+
+test("a changed skill goes back with the files that changed alone", async () => {
+  await using pod = await SkillsPod.open();
+  await pod.plant("rockets", { "SKILL.md": skillText("old"), "large.txt": "x".repeat(10_000) });
+  await pod.bring();
+  await pod.write("rockets", { "SKILL.md": skillText("new") });
+  const written: string[] = [];
+  await pod.giveBack({}, watching(written));
+  expect(written.map((path) => path.split("/").at(-1))).toEqual([HASH_FILE, "SKILL.md", HASH_FILE]);
+  expect(await onVolume(pod)).toEqual({
+    "rockets/SKILL.md": skillText("new"),
+    "rockets/large.txt": "x".repeat(10_000),
+  });
+});
+
+test("only what changed is written again once the volume has hashes", async () => {
+  await using pod = await SkillsPod.open();
+  await pod.bring();
+  await pod.write("rockets", { "SKILL.md": skillText("first"), "a.md": "a" });
+  await pod.giveBack();
+  await pod.write("rockets", { "SKILL.md": skillText("second") });
+  const written: string[] = [];
+  await pod.giveBack({}, watching(written));
+  expect(written.map((path) => path.split("/").at(-1))).toEqual(["SKILL.md", HASH_FILE]);
+});
+
+test("other times on the volume are no change of it", async () => {
+  await using pod = await SkillsPod.open();
+  await pod.plant("rockets", { "SKILL.md": skillText("old") });
+  await pod.bring();
+  await pod.write("rockets", { "SKILL.md": skillText("new") });
+  await pod.giveBack();
+  // As a mount shows them when the files have reached the backend.
+  for (const name of ["SKILL.md", HASH_FILE]) utimesSync(join(pod.volume, "skills/rockets", name), 1e9, 1e9);
+  await pod.write("rockets", { "SKILL.md": skillText("newest") });
+  expect(await pod.giveBack()).toMatchObject({ returned: ["rockets"], conflicts: [] });
+  expect(await onVolume(pod)).toEqual({ "rockets/SKILL.md": skillText("newest") });
+});
+
+test("changed on both sides: nothing is overwritten, the pod's version is put beside it", async () => {
+  await using pod = await SkillsPod.open();
+  await using other = await pod.neighbour();
+  await pod.plant("rockets", { "SKILL.md": skillText("first") });
+  await pod.bring();
+  await other.bring();
+  await pod.write("rockets", { "SKILL.md": skillText("by this pod") });
+  await other.write("rockets", { "SKILL.md": skillText("by another pod") });
+  expect((await other.giveBack()).returned).toEqual(["rockets"]);
+  const { conflicts } = await pod.giveBack();
+  const keptAs = conflicts[0]?.keptAs ?? "";
+  expect(conflicts).toEqual([{ name: "rockets", keptAs: expect.stringMatching(/^rockets-[0-9a-f]{8}$/) }]);
+  const both = {
+    "rockets/SKILL.md": skillText("by another pod"),
+    [`${keptAs}/SKILL.md`]: skillText("by this pod"),
+  };
+  expect(await onVolume(pod)).toEqual(both);
+  // Said once, and both pods end with both.
+  expect((await pod.giveBack()).conflicts).toEqual([]);
+  for (const each of [pod, other]) {
+    expect((await each.bring()).conflicts).toEqual([]);
+    expect(await treeOf(each.skills)).toEqual(both);
+  }
+});
+
+test("a skill in the making waits at a checkpoint, not after the run", async () => {
+  await using pod = await SkillsPod.open();
+  await pod.bring();
+  await pod.write("rockets", { "SKILL.md": skillText("rockets") });
+  pod.nowMs = Date.now();
+  expect((await pod.giveBack({ quietMs: 2000 })).returned).toEqual([]);
+  pod.nowMs += 3000;
+  expect((await pod.giveBack({ quietMs: 2000 })).returned).toEqual(["rockets"]);
+  await pod.write("gardens", { "SKILL.md": skillText("gardens") });
+  expect((await pod.giveBack({ quietMs: 0 })).returned).toEqual(["gardens"]);
+});
+
+test("what the volume lost again is given once more, what it kept and lost later is not", async () => {
+  await using pod = await SkillsPod.open();
+  await pod.plant("other", { "SKILL.md": skillText("other") });
+  await pod.bring();
+  await pod.write("rockets", { "SKILL.md": skillText("rockets") });
+  await pod.giveBack();
+  // A mount that is stopped drops what it has not written back.
+  await rm(join(pod.volume, "skills/rockets"), { recursive: true });
+  expect((await pod.bring()).removed).toEqual([]);
+  expect((await pod.giveBack()).returned).toEqual(["rockets"]);
+  pod.nowMs += 61_000;
+  await pod.bring();
+  await rm(join(pod.volume, "skills/rockets"), { recursive: true });
+  expect((await pod.bring()).removed).toEqual(["rockets"]);
+});
+
+test("skills left in the checkout are adopted, tracked ones and links are not", async () => {
+  await using pod = await SkillsPod.open();
+  await pod.bring();
+  const below = join(pod.checkout, ".agent/skills");
+  await pod.plant("stray", { "SKILL.md": skillText("stray"), "notes.md": "notes" }, below);
+  await pod.plant("project", { "SKILL.md": skillText("project") }, below);
+  mkdirSync(join(pod.checkout, ".git"));
+  await writeFile(join(pod.checkout, ".git/index"), `DIRC\0\0.agent/skills/project/SKILL.md\0\0`);
+  await pod.plant("secret", { "notes.md": "" }, below);
+  symlinkSync("/etc/passwd", join(below, "secret/SKILL.md"));
+  symlinkSync("/etc", join(below, "linked"));
+  const result = await pod.giveBack();
+  expect(result).toMatchObject({ adopted: ["stray"], returned: ["stray"], conflicts: [], leftOut: [] });
+  expect(await onVolume(pod)).toEqual({ "stray/SKILL.md": skillText("stray"), "stray/notes.md": "notes" });
+  expect((await pod.giveBack()).adopted).toEqual([]);
+  // Changed later, by the agent, where it left it.
+  await pod.plant("stray", { "SKILL.md": skillText("improved") }, below);
+  expect(await pod.giveBack()).toMatchObject({ adopted: ["stray"], conflicts: [] });
+  expect(await readFile(join(pod.volume, "skills/stray/SKILL.md"), "utf8")).toBe(skillText("improved"));
+});
+
+test("a stray whose name is taken is adopted beside it", async () => {
+  await using pod = await SkillsPod.open();
+  await pod.plant("rockets", { "SKILL.md": skillText("the org's") });
+  await pod.bring();
+  await pod.plant("rockets", { "SKILL.md": skillText("a stray") }, join(pod.checkout, ".agent/skills"));
+  const { adopted, conflicts } = await pod.giveBack();
+  expect(conflicts).toEqual([{ name: "rockets", keptAs: adopted[0] ?? "" }]);
+  expect(await onVolume(pod)).toEqual({
+    "rockets/SKILL.md": skillText("the org's"),
+    [`${adopted[0]}/SKILL.md`]: skillText("a stray"),
+  });
+  expect(await pod.giveBack()).toMatchObject({ adopted: [], conflicts: [], returned: [] });
+});
+
+test("links, pipes and files with two names are not read for the agent", async () => {
+  await using pod = await SkillsPod.open();
+  await pod.bring();
+  await pod.write("rockets", { "SKILL.md": skillText("rockets") });
+  await symlink("/etc/passwd", join(pod.skills, "rockets/passwd"));
+  await Bun.$`mkfifo ${join(pod.skills, "rockets/pipe")}`.quiet();
+  await pod.write("doubled", { "SKILL.md": skillText("doubled") });
+  linkSync(join(pod.skills, "doubled/SKILL.md"), join(pod.root, "another name"));
+  await symlink("/etc", join(pod.skills, "linked"));
+  const result = await pod.giveBack();
+  expect(result.returned).toEqual(["rockets"]);
+  expect(result.leftOut).toMatchObject([{ name: "doubled", reason: "SKILL.md has more than one name" }]);
+  expect(await onVolume(pod)).toEqual({ "rockets/SKILL.md": skillText("rockets") });
+});
+
+test("a full volume costs one skill, and says so", async () => {
+  await using pod = await SkillsPod.open();
+  await pod.bring();
+  for (const name of ["a", "b", "c"]) await pod.write(name, { "SKILL.md": skillText(name) });
+  const full = watching([], (path) => {
+    if (path.includes("/b/")) throw Object.assign(new Error("full"), { code: "ENOSPC" });
+  });
+  const result = await pod.giveBack({}, full);
+  expect(result.returned).toEqual(["a", "c"]);
+  expect(result.leftOut).toMatchObject([{ name: "b", reason: "it cannot be written: ENOSPC" }]);
+  expect((await pod.giveBack()).returned).toEqual(["b"]);
+});
+
+test("a half-written skill of a lost flight is gone on with, and not taken for somebody else's", async () => {
+  await using pod = await SkillsPod.open();
+  await using other = await pod.neighbour();
+  await pod.plant("rockets", { "SKILL.md": skillText("old"), "a.md": "old a", "b.md": "old b" });
+  for (const each of [pod, other]) await each.bring();
+  await pod.write("rockets", { "SKILL.md": skillText("new"), "a.md": "a new one", "b.md": "another b" });
+  const lost = watching([], (path) => {
+    if (path.endsWith("b.md")) throw new Error("killed");
+  });
+  await expect(pod.giveBack({}, lost)).rejects.toThrow("killed");
+  await truncate(join(pod.volume, "skills/rockets/a.md"), 3);
+  expect(await pod.bring()).toMatchObject({ conflicts: [], changed: [] });
+  expect(await pod.giveBack()).toMatchObject({ returned: ["rockets"], conflicts: [] });
+  await other.bring();
+  expect(await treeOf(other.skills)).toEqual({
+    "rockets/SKILL.md": skillText("new"),
+    "rockets/a.md": "a new one",
+    "rockets/b.md": "another b",
+  });
+  await appendFile(join(pod.volume, "skills/rockets/a.md"), "!");
+  expect((await other.bring()).leftOut).toMatchObject([{ name: "rockets", kept: true }]);
+});
