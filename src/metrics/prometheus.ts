@@ -11,18 +11,22 @@ export function createPrometheusMetrics(clock: Clock, version: string, gauges: G
   const registers = [registry];
   const counter = <L extends string>(name: string, help: string, labelNames: readonly L[] = []): Counter<L> =>
     new Counter({ name: `dispatchd_${name}`, help, labelNames: [...labelNames], registers });
-  const histogram = (name: string, help: string): Histogram =>
-    new Histogram({ name: `dispatchd_${name}`, help, buckets: SECONDS, registers });
-  const gauge = (name: string, help: string, read: () => number): void => {
-    new Gauge({
+  const histogram = <L extends string>(name: string, help: string, labelNames: readonly L[] = []): Histogram<L> =>
+    new Histogram({ name: `dispatchd_${name}`, help, labelNames: [...labelNames], buckets: SECONDS, registers });
+  /** Read when the metrics are asked for, or set when it changes. */
+  const gauge = <L extends string>(name: string, help: string, source: (() => number) | readonly L[]): Gauge<L> =>
+    new Gauge<L>({
       name: `dispatchd_${name}`,
       help,
       registers,
-      collect() {
-        this.set(read());
-      },
+      ...(typeof source === "function"
+        ? {
+            collect() {
+              this.set(source());
+            },
+          }
+        : { labelNames: [...source] }),
     });
-  };
 
   const started = counter("runs_started_total", "Attempts that were started");
   const concluded = counter("runs_total", "Runs by their outcome", ["outcome"]);
@@ -38,25 +42,9 @@ export function createPrometheusMetrics(clock: Clock, version: string, gauges: G
   const skipped = counter("lines_skipped_total", "Lines of harnesses that were no frames");
   const refused = counter("refused_total", "Requests that were refused, by code", ["code"]);
   const orgFlights = counter("org_flights_total", "Flights to the org volume, by how they ended", ["job", "result"]);
-  const orgSeconds = new Histogram({
-    name: "dispatchd_org_flight_seconds",
-    help: "What flights to the org volume took",
-    labelNames: ["job"],
-    buckets: SECONDS,
-    registers,
-  });
-  const orgStuck = new Gauge({
-    name: "dispatchd_org_workers_stuck",
-    help: "Workers that hang at a volume and cannot be killed",
-    labelNames: ["volume"],
-    registers,
-  });
-  const orgBreaker = new Gauge({
-    name: "dispatchd_org_breaker_open",
-    help: "1 while flights to the volume are refused",
-    labelNames: ["volume"],
-    registers,
-  });
+  const orgSeconds = histogram("org_flight_seconds", "What flights to the org volume took", ["job"]);
+  const orgStuck = gauge("org_workers_stuck", "Workers that hang at a volume and cannot be killed", ["volume"]);
+  const orgBreaker = gauge("org_breaker_open", "1 while flights to the volume are refused", ["volume"]);
   const orgWaits = counter("org_waits_total", "Runs by what they got of the org volume", ["home", "skills"]);
   const orgWaitSeconds = histogram("org_wait_seconds", "What runs waited for the org volume");
   gauge("runs", "Runs without an outcome", gauges.runs);
