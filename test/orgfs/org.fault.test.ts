@@ -113,6 +113,20 @@ needsMount("a home that went away, or that cannot be read, is called failed, wit
   await eventually(async () => (await own.org.ready(forever)).reason === "the volume home cannot be read: ENOTCONN");
 });
 
+needsMount("who-touches: every call on a volume is a worker's", async () => {
+  await using own = await pod();
+  const mounts = [await own.sidecar.mount("home"), await own.sidecar.mount(".outputs")];
+  await eventually(() => own.org.mounted(".outputs"));
+  for (const mount of mounts) await mount.trace();
+  expect((await own.org.ready(forever)).home).toBe("ready");
+  expect(await own.org.linkRun("thread")).toEqual(["output"]);
+  const traced = (await Promise.all(mounts.map((mount) => mount.traced()))).flat();
+  // The kernel's own clean-up comes from nobody.
+  const callers = traced.filter(({ op }) => op !== "release" && op !== "releasedir");
+  expect(callers.length).toBeGreaterThan(3);
+  expect(callers.filter(({ pid, caller }) => pid === process.pid || !caller.includes("real-worker.ts"))).toEqual([]);
+});
+
 test("links lead to the thread's folders, relative, and follow the last run", async () => {
   await using own = await pod();
   const { sidecar, org } = own;
