@@ -16,7 +16,7 @@ export const MAX_VOLUME_SKILLS = 1000;
 export const READS_AT_A_TIME = 8;
 
 /** One call on the volume; a skill that took longer is tried again last, and after a pause. */
-export const CALL_MS = 10_000;
+export const CALL_MS = 5000;
 
 /** A name that can stand in a listing and in a path; names with a leading dot are tools' own. */
 export function isSkillName(name: string): boolean {

@@ -109,7 +109,7 @@ export function createSkills(options: SkillsOptions): Skills {
     known.set(volume, state);
     const waitedMs = Math.round(clock.monotonic() - startedAt);
     const facts = { volume, state: state.state, waitedMs, ...factsOf(result) };
-    if (state.state === "ready" && state.absent.length === 0) log.info("skills ready", facts);
+    if (state.state === "ready" && isComplete(result)) log.info("skills ready", facts);
     else log.warn("skills incomplete", { ...facts, reason: state.reason });
     return state;
   }
@@ -235,6 +235,10 @@ function troubleOf(result: Exclude<FlightResult<unknown>, { type: "done" }>): { 
   return { state: "timeout", reason: HANGS };
 }
 
+function isComplete(result: FlightResult<BroughtHome | BroughtSets>): boolean {
+  return result.type === "done" && result.output.leftOut.length === 0;
+}
+
 function factsOf(result: FlightResult<BroughtHome | BroughtSets>): Readonly<Record<string, unknown>> {
   if (result.type !== "done") return result.type === "failed" ? { detail: result.message } : {};
   const { output } = result;
@@ -253,7 +257,7 @@ function factsOfHome({ count, changed, removed, conflicts, link }: BroughtHome):
 
 /** One sentence for a person and for the model. */
 function missingOf(states: readonly VolumeState[]): string | undefined {
-  const absent = states.flatMap((found) => found.absent);
+  const absent = states.flatMap((found) => found.absent).sort();
   const reasons = [...new Set(states.flatMap(({ reason }) => reason ?? []))];
   const told = absent.slice(0, MAX_NAMES_TOLD).join(", ") + (absent.length > MAX_NAMES_TOLD ? ", …" : "");
   const parts = [

@@ -6,7 +6,7 @@ import type { Records, Suspicion } from "./records.ts";
 import { VolumeHangs } from "./volume-files.ts";
 
 const PAUSE_MS = 15_000;
-const MAX_PAUSE_MS = 60_000;
+const MAX_PAUSE_MS = 600_000;
 
 export interface Suspects {
   /** Those that are to be tried, the suspects among them last; and those that are not tried yet. */

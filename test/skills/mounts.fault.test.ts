@@ -1,0 +1,223 @@
+/** Skills over real mounts, in real flights: hanging, failing, full, gone, late and cut short. */
+import { expect, test } from "bun:test";
+import { mkdir, readFile, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { systemClock } from "../../src/clock/system.ts";
+import { createSkills, type Skills } from "../../src/orgfs/skills/skills.ts";
+import { createOrgFs } from "../../src/orgfs/supervisor.ts";
+import { Sidecar } from "../support/sidecar.ts";
+import { recordingLog, silentMetrics } from "../support/silent.ts";
+import { skillText, treeOf } from "../support/skills-pod.ts";
+import { mountsMissing, type WedgeFs } from "../support/wedgefs/index.ts";
+
+const needsMount = test.skipIf(mountsMissing !== undefined && process.env.CI === undefined);
+
+interface Pod extends AsyncDisposable {
+  readonly sidecar: Sidecar;
+  readonly skills: Skills;
+  readonly log: ReturnType<typeof recordingLog>;
+  /** What the agent sees. */
+  readonly seen: string;
+  readonly checkout: string;
+  /** Lets this much time pass for pauses. */
+  pass(ms: number): void;
+}
+
+async function pod(volumes: readonly string[], deadlineMs = 800): Promise<Pod> {
+  const sidecar = await Sidecar.start();
+  const log = recordingLog();
+  let passedMs = 0;
+  const clock = { ...systemClock, now: () => systemClock.now() + passedMs };
+  const orgFs = createOrgFs({
+    clock,
+    log,
+    metrics: silentMetrics(),
+    workerArgv: [process.execPath, join(import.meta.dir, "../orgfs/real-worker.ts")],
+    mountPathOf: (volume) => sidecar.path(volume),
+  });
+  const base = join(sidecar.appRoot, "..");
+  const skills = createSkills({
+    orgFs,
+    clock,
+    log,
+    stateDir: join(base, "state"),
+    configDir: join(base, "config"),
+    agentUser: null,
+    mountPathOf: (volume) => sidecar.path(volume),
+    mounted: () => volumes,
+    deadlineMs,
+  });
+  const checkout = join(sidecar.appRoot, "repo");
+  await mkdir(checkout);
+  return {
+    sidecar,
+    skills,
+    log,
+    seen: join(base, "config/skills"),
+    checkout,
+    pass: (ms) => {
+      passedMs += ms;
+    },
+    async [Symbol.asyncDispose]() {
+      orgFs.stop();
+      await sidecar[Symbol.asyncDispose]();
+    },
+  };
+}
+
+/** At the backend, past the mount. */
+async function plant(mount: WedgeFs, path: string, text: string): Promise<void> {
+  const target = join(mount.backing, path, "SKILL.md");
+  await mkdir(join(target, ".."), { recursive: true });
+  await writeFile(target, text);
+}
+
+const nameOf = (i: number): string => `skill-${String(i).padStart(3, "0")}`;
+
+needsMount(
+  "of 200 skills one is unreadable and one hangs: the others are there, and it is tried again later",
+  async () => {
+    await using own = await pod(["home"], 3000);
+    const home = await own.sidecar.mount("home");
+    for (let i = 0; i < 200; i++) await plant(home, `skills/${nameOf(i)}`, skillText(`number ${i}`));
+    await home.fail({ ops: ["read"], path: "skills/skill-050/**", errno: "EIO" });
+    await home.hold({ ops: ["read"], path: "skills/skill-100/**" });
+    const startedAt = performance.now();
+    const first = await own.skills.bring();
+    expect(performance.now() - startedAt).toBeLessThan(3000);
+    expect(first).toMatchObject({ state: "timeout", reason: expect.stringContaining("the volume does not answer") });
+    const second = await own.skills.bring();
+    expect(second.state).toBe("ready");
+    expect(second.reason).toBe("2 skills could not be loaded: skill-050, skill-100");
+    expect(Object.keys(await treeOf(own.seen)).length).toBe(198);
+    expect(own.skills.forRun()).toMatchObject({ pluginDirs: [], missing: second.reason });
+    await home.release();
+    await home.heal();
+    own.pass(61_000);
+    expect(await own.skills.bring()).toEqual({ state: "ready" });
+    expect(Object.keys(await treeOf(own.seen)).length).toBe(200);
+    // Also after it was read before.
+    await plant(home, "skills/skill-100", skillText("another version"));
+    await home.hold({ ops: ["read"], path: "skills/skill-100/**" });
+    expect((await own.skills.bring()).state).toBe("timeout");
+    expect(await readFile(join(own.seen, "skill-100/SKILL.md"), "utf8")).toBe(skillText("number 100"));
+    await home.release();
+  },
+  20_000,
+);
+
+needsMount("a volume that hangs altogether, or went away, leaves what was brought before", async () => {
+  await using own = await pod(["home", "public"]);
+  const home = await own.sidecar.mount("home");
+  const shared = await own.sidecar.mount("public");
+  await plant(home, "skills/rockets", skillText("rockets"));
+  await plant(shared, "flat/gardens", skillText("gardens"));
+  expect(await own.skills.bring()).toEqual({ state: "ready" });
+  await shared.hold();
+  expect((await own.skills.bring()).state).toBe("timeout");
+  const run = own.skills.forRun();
+  expect(run?.pluginDirs.map((dir) => dir.split("/").at(-1))).toEqual(["flat"]);
+  expect(await treeOf(run?.pluginDirs[0] ?? "")).toEqual({ "skills/gardens/SKILL.md": skillText("gardens") });
+  await shared.release();
+  await home.vanish();
+  const gone = await own.skills.bring();
+  expect(gone).toMatchObject({ state: "failed", reason: expect.stringContaining("ENOTCONN") });
+  expect(await treeOf(own.seen)).toEqual({ "rockets/SKILL.md": skillText("rockets") });
+  run?.release();
+});
+
+needsMount("a wait that is cut short goes on for the others", async () => {
+  await using own = await pod(["home"], 3000);
+  const home = await own.sidecar.mount("home");
+  await plant(home, "skills/rockets", skillText("rockets"));
+  await home.delay({ ops: ["read"], ms: 300 });
+  const cut = new AbortController();
+  const one = own.skills.bring(cut.signal);
+  const other = own.skills.bring();
+  cut.abort();
+  expect(await one).toMatchObject({ state: "timeout" });
+  expect(await other).toEqual({ state: "ready" });
+  expect(own.log.said.filter(({ event }) => event === "skills ready").length).toBe(1);
+});
+
+needsMount("a return that hangs is gone on with when the volume answers again", async () => {
+  await using own = await pod(["home"]);
+  const home = await own.sidecar.mount("home");
+  await plant(home, "skills/rockets", skillText("old"));
+  await own.skills.bring();
+  await writeFile(join(own.seen, "rockets/notes.md"), "notes");
+  await writeFile(join(own.seen, "rockets/SKILL.md"), skillText("new"));
+  await home.hold({ ops: ["write"], path: "skills/rockets/SKILL.md" });
+  await own.skills.afterRun({ checkout: own.checkout });
+  expect(own.log.said.filter(({ event }) => event === "skills not returned").length).toBe(1);
+  await home.release();
+  await own.skills.afterRun({ checkout: own.checkout });
+  expect(await treeOf(join(home.backing, "skills"))).toMatchObject({
+    "rockets/SKILL.md": skillText("new"),
+    "rockets/notes.md": "notes",
+  });
+  expect(own.log.said.filter(({ event }) => event === "skill changed on both sides")).toEqual([]);
+});
+
+needsMount("a full volume costs the skill that does not fit, until there is room", async () => {
+  await using own = await pod(["home"]);
+  const home = await own.sidecar.mount("home");
+  await own.skills.bring();
+  await mkdir(join(own.seen, "large"));
+  await writeFile(join(own.seen, "large/SKILL.md"), skillText("x".repeat(100_000)));
+  await home.space(10_000);
+  await own.skills.afterRun({ checkout: own.checkout });
+  const told = own.log.said.find(({ event }) => event === "skills not returned");
+  expect(JSON.stringify(told?.fields)).toContain("it cannot be written: ENOSPC");
+  await home.space(null);
+  await own.skills.afterRun({ checkout: own.checkout });
+  expect(own.log.said.at(-1)).toMatchObject({ event: "skills returned", fields: { returned: ["large"] } });
+});
+
+needsMount("files that reach the backend late, or cut short, are not taken by another pod", async () => {
+  await using own = await pod(["home"]);
+  await using other = await pod(["home"]);
+  const mine = await own.sidecar.mount("home", { writeBackMs: 60_000 });
+  const theirs = await other.sidecar.mount("home", { backing: mine.backing });
+  await plant(mine, "skills/rockets", skillText("old"));
+  await own.skills.bring();
+  await other.skills.bring();
+  await writeFile(join(own.seen, "rockets/SKILL.md"), skillText("a version that is longer than the old one"));
+  await own.skills.checkpoint({ checkout: own.checkout });
+  await own.skills.afterRun({ checkout: own.checkout });
+  expect(own.log.said.at(-1)).toMatchObject({ event: "skills returned", fields: { returned: ["rockets"] } });
+  await theirs.forgetListings();
+  expect(await other.skills.bring()).toEqual({ state: "ready" });
+  // A pod that is killed while it writes back.
+  expect(await mine.writeBack(0.5)).toBeGreaterThan(0);
+  await theirs.forgetListings();
+  await other.skills.bring();
+  expect(await treeOf(other.seen)).toEqual({ "rockets/SKILL.md": skillText("old") });
+  expect(other.log.said.at(-1)).toMatchObject({ event: "skills incomplete" });
+});
+
+needsMount("a thing left in the checkout is adopted, and the next pod has it", async () => {
+  await using own = await pod(["home"]);
+  const home = await own.sidecar.mount("home");
+  await own.skills.bring();
+  const stray = join(own.checkout, ".agent/skills/stray");
+  await mkdir(stray, { recursive: true });
+  await writeFile(join(stray, "SKILL.md"), skillText("stray"));
+  await own.skills.afterRun({ checkout: own.checkout });
+  expect(await readFile(join(home.backing, "skills/stray/SKILL.md"), "utf8")).toBe(skillText("stray"));
+  expect(await readFile(join(own.seen, "stray/SKILL.md"), "utf8")).toBe(skillText("stray"));
+});
+
+needsMount("a run without changes asks the volume for listings alone", async () => {
+  await using own = await pod(["home"], 10_000);
+  const home = await own.sidecar.mount("home");
+  for (let i = 0; i < 50; i++) await plant(home, `skills/${nameOf(i)}`, skillText(`number ${i}`));
+  await own.skills.bring();
+  await home.counts();
+  expect(await own.skills.bring()).toEqual({ state: "ready" });
+  const counts = await home.counts();
+  expect(counts.bytesRead ?? 0).toBe(0);
+  await own.skills.checkpoint({ checkout: own.checkout });
+  await own.skills.afterRun({ checkout: own.checkout });
+  expect(Object.values(await home.counts()).reduce((sum, count) => sum + count, 0)).toBe(0);
+});
