@@ -34,6 +34,8 @@ export interface RestoreOrder {
 
 export interface RestoreReport {
   readonly choice: Choice;
+  /** How many names of saves there are. */
+  readonly saves: number;
   /** One above the highest of all names. */
   readonly turn: number;
   /** The highest of all names. */
@@ -97,6 +99,7 @@ export async function restoreSession(
     return {
       choice:
         choice.source === "stored" && !restored ? { ...choice, source: "none", blind: true, reason: GONE } : choice,
+      saves: names.length,
       turn: nextTurn(order.local?.last ? [...names, order.local.last.name] : names),
       fence: names.reduce((max, name) => Math.max(max, placeOf(name).fence), 0),
       waitedMs: Math.round(clock.monotonic() - startedAt),

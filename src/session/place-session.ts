@@ -1,0 +1,124 @@
+/**
+ * Puts the files of a restored session in place, as a whole: what is there of that id is set aside, then the files
+ * beside the transcript, then the transcript. Whoever calls has taken the thread's pointer away, and writes it afterwards.
+ * When something fails, what was set aside comes back.
+ *
+ * The folders may belong to the agent's user: no link is followed.
+ */
+import { copyFile, lchown, lstat, mkdir, readdir, rename, rm } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { errnoOf } from "../errors.ts";
+import type { SessionFiles } from "../harness/port.ts";
+import { randomHex } from "../random-hex.ts";
+import { stagedPath } from "./disk-staging.ts";
+import { patternOf } from "./session-paths.ts";
+import type { StoredFile } from "./thread-state.ts";
+
+export interface PlaceOrder {
+  readonly configDir: string;
+  readonly sessionFiles: SessionFiles;
+  readonly sessionId: string;
+  /** In the order of their numbers in the staging folder: the main transcript first. */
+  readonly files: readonly StoredFile[];
+  readonly staging: string;
+  /** Whose the files are to be; null: the daemon's. */
+  readonly owner: { readonly uid: number; readonly gid: number } | null;
+}
+
+/** The files with the inodes that they have now. */
+export async function placeSession(order: PlaceOrder): Promise<StoredFile[]> {
+  const { configDir, sessionFiles, sessionId, files, staging, owner } = order;
+  await makeFolders(configDir, "", owner);
+  const aside = join(configDir, `.dispatchd-${randomHex(8)}`);
+  const moved: { from: string; to: string }[] = [];
+  const placed: string[] = [];
+  const inodes: number[] = [];
+  try {
+    for (const pattern of [sessionFiles.main, sessionFiles.side]) {
+      for (const path of await existing(configDir, patternOf(pattern, sessionId))) {
+        await mkdir(aside, { recursive: true, mode: 0o700 });
+        const to = join(aside, String(moved.length));
+        await rename(path, to);
+        moved.push({ from: path, to });
+      }
+    }
+    for (let number = files.length - 1; number >= 0; number--) {
+      const file = files[number];
+      if (!file) continue;
+      const path = join(configDir, file.path);
+      await makeFolders(configDir, dirname(file.path), owner);
+      if (owner) await lchown(stagedPath(staging, number), owner.uid, owner.gid);
+      await move(stagedPath(staging, number), path, owner);
+      placed.push(path);
+      inodes[number] = (await lstat(path)).ino;
+    }
+  } catch (error) {
+    for (const path of placed) await rm(path, { force: true });
+    for (const { from, to } of moved.reverse()) await rename(to, from);
+    throw error;
+  } finally {
+    await rm(aside, { recursive: true, force: true });
+  }
+  return files.map((file, number) => ({ ...file, inode: inodes[number] ?? 0 }));
+}
+
+/** Every folder on the way is a folder, and none is a link; those that are made belong to `owner`. */
+async function makeFolders(root: string, path: string, owner: PlaceOrder["owner"]): Promise<void> {
+  const created = await mkdir(root, { recursive: true, mode: 0o700 });
+  if (created !== undefined && owner) await lchown(root, owner.uid, owner.gid);
+  let folder = root;
+  for (const part of path.split("/").filter((each) => each !== "" && each !== ".")) {
+    folder = join(folder, part);
+    try {
+      await mkdir(folder, { mode: 0o700 });
+      if (owner) await lchown(folder, owner.uid, owner.gid);
+    } catch (error) {
+      if (errnoOf(error) !== "EEXIST") throw error;
+      if (!(await lstat(folder)).isDirectory()) throw Object.assign(new Error("not a folder"), { code: "ENOTDIR" });
+    }
+  }
+}
+
+/** By rename; where the state folder is another file system, by a copy that is renamed. */
+async function move(from: string, to: string, owner: PlaceOrder["owner"]): Promise<void> {
+  try {
+    await rename(from, to);
+  } catch (error) {
+    if (errnoOf(error) !== "EXDEV") throw error;
+    const temporary = `${to}.${randomHex(6)}.tmp`;
+    try {
+      await copyFile(from, temporary);
+      if (owner) await lchown(temporary, owner.uid, owner.gid);
+      await rename(temporary, to);
+    } catch (failure) {
+      await rm(temporary, { force: true });
+      throw failure;
+    }
+  }
+}
+
+/** What is there under a pattern, whatever it is: "*" stands for any folder. */
+async function existing(root: string, pattern: readonly string[]): Promise<string[]> {
+  let paths = [root];
+  for (const [index, part] of pattern.entries()) {
+    const next: string[] = [];
+    for (const path of paths) {
+      for (const name of part === "*" ? await foldersIn(path) : [part]) {
+        const facts = await lstat(join(path, name)).catch(() => undefined);
+        const isLast = index === pattern.length - 1;
+        if (facts && (isLast || facts.isDirectory())) next.push(join(path, name));
+      }
+    }
+    paths = next;
+  }
+  return paths;
+}
+
+async function foldersIn(path: string): Promise<string[]> {
+  try {
+    return (await readdir(path, { withFileTypes: true })).filter((each) => each.isDirectory()).map(({ name }) => name);
+  } catch (error) {
+    if (errnoOf(error) === "ENOENT") return [];
+    throw error;
+  }
+}

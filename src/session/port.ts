@@ -1,0 +1,58 @@
+/**
+ * The conversation of a thread, around one run:
+ *
+ *     begin → noteSession … → startCheckpoints → … → save
+ *
+ * - `begin` finds what the run goes on from: this pod's session, the one on the volume, or none. It is bounded, and a
+ *   volume that hangs costs the turn its history, never the run. Only a failing disk of the pod makes it throw.
+ * - `noteSession` is called with every id that the harness gives. The pointer is written at once: a daemon that is killed
+ *   in mid-turn must not forget the conversation. `pointerWritten` resolves when the newest is.
+ * - `startCheckpoints` once the harness runs; `save` ends them. `save` may be called again when it failed.
+ * - Nothing throws after `begin`.
+ */
+import type { SessionState, Settled } from "../frames/frame.ts";
+import type { Harness } from "../harness/port.ts";
+
+export interface Sessions {
+  begin(order: BeginOrder, signal: AbortSignal): Promise<SessionRun>;
+  /** By the monotonic clock: until then what was saved may still be on its way to the backend. 0 when nothing was. */
+  writeBackUntil(): number;
+}
+
+export interface BeginOrder {
+  readonly threadId: string;
+  readonly runId: string;
+  readonly harness: Harness;
+  readonly input: SessionInput;
+}
+
+/** What of a dispatch's input is about the session. What is not understood counts as not given. */
+export interface SessionInput {
+  readonly harness?: { readonly sessionId?: string | null | undefined } | null | undefined;
+  readonly userMessage?: unknown;
+  /** A whole number that grows with each of the thread's runs. */
+  readonly fence?: unknown;
+  /** The newest generation that the caller knows of. */
+  readonly sessionGeneration?: unknown;
+}
+
+export interface FoundSession {
+  /** The conversation to go on with. */
+  readonly id?: string;
+  readonly state: SessionState;
+  /** The save that it is, or that it went on from. */
+  readonly generation?: string;
+  readonly reason?: string;
+}
+
+export interface SessionRun {
+  readonly found: FoundSession;
+  noteSession(sessionId: string): void;
+  /** Resolves when the pointer of the newest noted session is written, or cannot be. */
+  pointerWritten(): Promise<void>;
+  startCheckpoints(): void;
+  /** Resolves within `deadlineMs`. */
+  save(options: { readonly deadlineMs: number; readonly signal?: AbortSignal }): Promise<Settled>;
+  /** Ends the checkpoints of a run that is not saved. */
+  stop(): void;
+}

@@ -1,0 +1,196 @@
+/** The rest of a run's session, once it has begun: its pointer, its checkpoints, its saves. */
+import { constants } from "node:fs";
+import { open, stat } from "node:fs/promises";
+import type { Clock } from "../clock/port.ts";
+import { messageOf } from "../errors.ts";
+import type { Settled } from "../frames/frame.ts";
+import type { Log } from "../log/port.ts";
+import type { FlightResult, OrgFs } from "../orgfs/port.ts";
+import { checkpoint } from "./checkpoints.ts";
+import { findTranscript } from "./find-transcript.ts";
+import type {} from "./jobs.ts";
+import type { Pointers } from "./pointer.ts";
+import type { BeginOrder, FoundSession, SessionRun } from "./port.ts";
+import { runKeyOf, type SaveName } from "./save-name.ts";
+import type { SaveReport } from "./save-session.ts";
+import type { SessionOwners } from "./session-owners.ts";
+import type { StorePlace } from "./store-place.ts";
+import { keyOfRun, type StateFile } from "./thread-state.ts";
+import { needleOf } from "./user-text.ts";
+
+export interface SessionRunParts {
+  readonly order: BeginOrder;
+  readonly found: FoundSession;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly pointers: Pointers;
+  readonly owners: SessionOwners;
+  readonly checkpointMs: number;
+  readonly ioBudgetMs: number;
+  /** Null: there is nowhere to save to. */
+  readonly store: RunStore | null;
+}
+
+/** Where the run saves to. */
+export interface RunStore {
+  readonly orgFs: OrgFs;
+  readonly mounted: () => boolean;
+  readonly volume: string;
+  readonly lane: string;
+  readonly place: StorePlace;
+  /** The run, as `SavingRun.id`. */
+  readonly run: string;
+  readonly statePath: string;
+  readonly state: StateFile;
+  /** Something was taken by the mount. */
+  readonly onSaved: () => void;
+}
+
+/** Of the transcript, for the user's message: what is longer is not looked through at every look. */
+const LOOK_BYTES = 1 << 20;
+
+type Saved = Settled & { readonly goesOn: boolean };
+
+export function createSessionRun(parts: SessionRunParts): SessionRun {
+  const { order, found, clock, log, pointers, owners, store } = parts;
+  const { harness, threadId } = order;
+  const { resume, sessionFiles } = harness.capabilities;
+  const stopped = new AbortController();
+  let sessionId = found.id;
+  let isOurs = true;
+  let pointer: Promise<void> = Promise.resolve();
+  let checkpoints: Promise<void> = Promise.resolve();
+
+  async function writePointer(id: string): Promise<void> {
+    try {
+      isOurs = !sessionFiles || (await owners.claim(id, threadId));
+      if (isOurs) await pointers.write({ threadId, sessionId: id, harness: harness.id });
+      else log.warn("session belongs to another thread", { session: id });
+    } catch (error) {
+      log.error("session pointer not written", { reason: messageOf(error) });
+    }
+  }
+
+  const transcript = async (): Promise<string | undefined> =>
+    sessionFiles && sessionId ? findTranscript(harness.configDir, sessionFiles, sessionId) : undefined;
+
+  async function trySave(deadlineMs: number, signal?: AbortSignal): Promise<Saved> {
+    if (!store) return { saved: false, reason: "no org volume", goesOn: false };
+    if (!sessionFiles) return { saved: false, reason: "the harness keeps no session files", goesOn: false };
+    if (sessionId === undefined) return { saved: false, reason: "the turn has no session", goesOn: true };
+    await pointer;
+    if (!isOurs) return { saved: false, reason: "the session belongs to another thread of this pod", goesOn: false };
+    if (!store.mounted()) return { saved: false, reason: "the org volume is not mounted", goesOn: true };
+    const startedAt = clock.monotonic();
+    const input = {
+      ...store.place,
+      order: { session: sessionId, harness: harness.id, run: store.run },
+      configDir: harness.configDir,
+      sessionFiles,
+      state: store.statePath,
+    };
+    const options = { volume: store.volume, lane: store.lane, deadlineMs, ...(signal ? { signal } : {}) };
+    const before = await newestOf(store);
+    const result = await store.orgFs.fly("session-save", input, options);
+    const saved = await settle(result, before, store);
+    const elapsedMs = Math.round(clock.monotonic() - startedAt);
+    const { goesOn: _goesOn, ...facts } = saved;
+    if (saved.saved && saved.bytes !== 0) {
+      store.onSaved();
+      log.info("session saved", { ...facts, elapsedMs });
+    } else if (!saved.saved) log.warn("session not saved", { ...facts, elapsedMs });
+    return saved;
+  }
+
+  return {
+    found,
+    noteSession(id) {
+      if (!resume || id === sessionId) return;
+      sessionId = id;
+      pointer = pointer.then(() => writePointer(id));
+    },
+    pointerWritten: () => pointer,
+    startCheckpoints() {
+      if (!store || !sessionFiles) return;
+      const needle = needleOf(order.input.userMessage);
+      const size = async (): Promise<number> => {
+        const path = await transcript();
+        return path === undefined ? 0 : (await stat(path)).size;
+      };
+      const holdsMessage = async (from: number): Promise<boolean> => {
+        const path = await transcript();
+        return path !== undefined && needle !== undefined && (await textFrom(path, from)).includes(needle);
+      };
+      const save = async (): Promise<boolean> => (await trySave(parts.ioBudgetMs, stopped.signal)).goesOn;
+      const looks = { clock, everyMs: parts.checkpointMs, size, holdsMessage, save };
+      checkpoints = checkpoint(looks, stopped.signal).catch((error) =>
+        log.error("checkpoints ended", { reason: messageOf(error) }),
+      );
+    },
+    async save({ deadlineMs, signal }) {
+      const startedAt = clock.monotonic();
+      stopped.abort();
+      await checkpoints;
+      const left = Math.max(1, deadlineMs - (clock.monotonic() - startedAt));
+      const { goesOn: _goesOn, ...settled } = await trySave(left, signal);
+      return settled;
+    },
+    stop: () => stopped.abort(),
+  };
+}
+
+async function settle(result: FlightResult<SaveReport>, before: SaveName | undefined, store: RunStore): Promise<Saved> {
+  if (result.type === "done") return settleReport(result.output);
+  // It may have been lost after it had written.
+  const generation = await newestOf(store);
+  if (generation !== undefined && generation !== before) return { saved: true, generation, goesOn: true };
+  return { saved: false, ...(generation ? { generation } : {}), reason: reasonOf(result), goesOn: true };
+}
+
+function reasonOf(result: Exclude<FlightResult<unknown>, { type: "done" }>): string {
+  switch (result.type) {
+    case "failed":
+      return `the save failed: ${result.code}`;
+    case "overdue":
+      return "the org volume did not take the save in time";
+    case "refused":
+      return "the org volume hangs";
+    case "aborted":
+      return "the save was called off";
+  }
+}
+
+function settleReport(report: SaveReport): Saved {
+  switch (report.type) {
+    case "saved":
+      return { saved: true, generation: report.name, bytes: report.bytes, goesOn: true };
+    case "unchanged":
+      return { saved: true, generation: report.name, bytes: 0, goesOn: true };
+    case "no-transcript":
+      return { saved: false, reason: "the session has no transcript", goesOn: true };
+    case "passed":
+      return { saved: false, reason: "a later run has saved the thread", goesOn: false };
+    case "superseded":
+      return { saved: false, reason: "the thread's next run on this pod saves it", goesOn: false };
+  }
+}
+
+/** The newest save of this run that the pod knows of. */
+async function newestOf({ state, run }: RunStore): Promise<SaveName | undefined> {
+  const known = await state.read().catch(() => undefined);
+  if (known?.run?.id !== run || !known.last) return undefined;
+  return runKeyOf(known.last.name) === keyOfRun(known.run) ? known.last.name : undefined;
+}
+
+async function textFrom(path: string, from: number): Promise<string> {
+  // The agent may put a FIFO there in this very moment.
+  const file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
+  try {
+    const { size } = await file.stat();
+    const bytes = Buffer.alloc(Math.max(0, Math.min(size - from, LOOK_BYTES)));
+    const { bytesRead } = await file.read(bytes, 0, bytes.length, from);
+    return bytes.subarray(0, bytesRead).toString("utf8");
+  } finally {
+    await file.close();
+  }
+}

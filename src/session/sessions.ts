@@ -1,0 +1,261 @@
+/** The daemon's side of sessions: see port.ts. */
+import { mkdir, rm } from "node:fs/promises";
+import { join } from "node:path";
+import type { Clock } from "../clock/port.ts";
+import type { Config } from "../config.ts";
+import { fileNameOf } from "../disk.ts";
+import { messageOf } from "../errors.ts";
+import type { Log } from "../log/port.ts";
+import type { OrgFs } from "../orgfs/port.ts";
+import { randomHex } from "../random-hex.ts";
+import { type Start, stateOfRun } from "./begin-run.ts";
+import type { LocalSession } from "./choose-save.ts";
+import { diskStateFile } from "./disk-state-file.ts";
+import { findTranscript } from "./find-transcript.ts";
+import type {} from "./jobs.ts";
+import { placeSession } from "./place-session.ts";
+import type { Pointers } from "./pointer.ts";
+import type { BeginOrder, FoundSession, SessionRun, Sessions } from "./port.ts";
+import type { RestoreReport } from "./restore-session.ts";
+import { isSaveName, type SaveName } from "./save-name.ts";
+import { createSessionOwners } from "./session-owners.ts";
+import { isSessionId } from "./session-paths.ts";
+import { createSessionRun, type RunStore } from "./session-run.ts";
+import { NO_STATE, type ThreadState } from "./thread-state.ts";
+
+export interface SessionsParts {
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly pointers: Pointers;
+  /** The daemon's own folder of threads, on the pod's disk. */
+  readonly folder: string;
+  readonly config: Pick<Config, "agentUser" | "org" | "session">;
+  /** Null: no org volume is configured. */
+  readonly org: SessionVolume | null;
+}
+
+export interface SessionVolume {
+  readonly orgFs: OrgFs;
+  /** The volume that holds sessions, and where it is mounted. */
+  readonly volume: string;
+  readonly mountPath: string;
+  readonly mounted: () => boolean;
+}
+
+const STORE = "dispatchd-sessions";
+const OLDER_STORE = "claude-sessions";
+/** Of the budget of a restore, what may be spent on waiting for a save that is still on its way. */
+const WAIT_SHARE = 2 / 3;
+
+/** What a run goes on from, and the state of its thread; the state is written when the files are in their place. */
+interface Begun {
+  readonly found: FoundSession;
+  readonly state: ThreadState;
+  /** The session that the thread's pointer is to name; none: it has none. */
+  readonly pointer?: string;
+}
+
+export function createSessions(parts: SessionsParts): Sessions {
+  const { clock, log, pointers, folder, config, org } = parts;
+  const owners = createSessionOwners(folder);
+  let writeBackUntil = 0;
+  if (org === null) log.info("sessions live as long as the pod", { reason: "no org volume" });
+  else if (config.session.keys.length === 0) log.info("sessions on the org volume are not sealed");
+
+  async function begin(order: BeginOrder, signal: AbortSignal): Promise<SessionRun> {
+    const { threadId, harness } = order;
+    const runLog = log.child({ run: order.runId, thread: threadId });
+    const { checkpointMs, ioBudgetMs } = config.session;
+    const common = { order, clock, log: runLog, pointers, owners, checkpointMs, ioBudgetMs };
+    const { resume, sessionFiles } = harness.capabilities;
+    if (!resume) return createSessionRun({ ...common, found: { state: "fresh" }, store: null });
+    const local = await findLocal(order);
+    if (!org || !sessionFiles) return createSessionRun({ ...common, found: local.found, store: null });
+
+    const place = { store: join(org.mountPath, STORE), threadId, keys: keysOf(config) };
+    const statePath = join(folder, `${fileNameOf(threadId)}.saves.json`);
+    const stateFile = diskStateFile(statePath);
+    const store: RunStore = {
+      orgFs: org.orgFs,
+      mounted: org.mounted,
+      volume: org.volume,
+      lane: `session ${fileNameOf(threadId)}`,
+      place,
+      run: randomHex(8),
+      statePath,
+      state: stateFile,
+      onSaved: () => {
+        writeBackUntil = clock.monotonic() + config.org.writeBackMs;
+      },
+    };
+    const state = (await stateFile.read()) ?? NO_STATE;
+    const localSession = local.id === undefined ? undefined : { ...(state.last ? { last: state.last } : {}) };
+    const staging = join(folder, `restore-${randomHex(8)}`);
+    await mkdir(staging, { mode: 0o700 });
+    const startedAt = clock.monotonic();
+    try {
+      const asked = await askStore(order, store, localSession, staging, signal);
+      const begun = await take(order, asked, local, state, store.run, staging, runLog);
+      await stateFile.write(begun.state);
+      if (begun.pointer !== undefined) {
+        await pointers.write({ threadId, sessionId: begun.pointer, harness: harness.id });
+      }
+      const elapsedMs = Math.round(clock.monotonic() - startedAt);
+      const { report } = asked;
+      const facts = { ...begun.found, bytes: report?.restored?.bytes ?? 0, elapsedMs };
+      if (report && report.rejected.length > 0) runLog.warn("saves not taken", { saves: report.rejected });
+      if (report?.restored && report.restored.leftOut.length > 0) {
+        runLog.warn("session files left out", { files: report.restored.leftOut });
+      }
+      if (begun.found.state === "stale-session" || begun.found.reason) runLog.warn("session not whole", facts);
+      else runLog.info("session restored", facts);
+      return createSessionRun({ ...common, found: begun.found, store });
+    } finally {
+      await rm(staging, { recursive: true, force: true }).catch((error) =>
+        runLog.warn("staging folder not removed", { reason: messageOf(error) }),
+      );
+    }
+  }
+
+  /** What this pod has of the thread, by itself. */
+  async function findLocal({ threadId, harness, input }: BeginOrder): Promise<{ id?: string; found: FoundSession }> {
+    const { sessionFiles } = harness.capabilities;
+    const fresh = (reason: string) => ({ found: { state: "fresh", reason } as const });
+    const pointer = await pointers.read(threadId);
+    if (pointer && pointer.harness !== harness.id) return fresh("the thread's session belongs to another harness");
+    const id = pointer?.sessionId ?? input.harness?.sessionId ?? undefined;
+    if (id === undefined) return { found: { state: "fresh" } };
+    if (sessionFiles && !isSessionId(id)) return fresh("input.harness.sessionId cannot be the id of a session");
+    if (sessionFiles && !(await findTranscript(harness.configDir, sessionFiles, id))) {
+      return fresh("the transcript of the thread's session is not on this pod");
+    }
+    if (sessionFiles && !(await owners.claim(id, threadId))) {
+      return fresh("the session belongs to another thread of this pod");
+    }
+    return { id, found: { id, state: "local" } };
+  }
+
+  async function askStore(
+    { harness, input }: BeginOrder,
+    store: RunStore,
+    local: LocalSession | undefined,
+    staging: string,
+    signal: AbortSignal,
+  ): Promise<{ report?: RestoreReport; trouble?: string }> {
+    const { sessionFiles } = harness.capabilities;
+    if (!org?.mounted() || !sessionFiles) return { trouble: "the org volume is not mounted" };
+    const deadlineMs = config.session.ioBudgetMs;
+    const hint = hintOf(input.sessionGeneration);
+    const older = input.harness?.sessionId ?? undefined;
+    const job = {
+      ...store.place,
+      staging,
+      ...(config.session.legacy
+        ? { older: { store: join(org.mountPath, OLDER_STORE), ...(older === undefined ? {} : { session: older }) } }
+        : {}),
+      order: {
+        ...(local ? { local } : {}),
+        ...(hint ? { hint } : {}),
+        harness: harness.id,
+        sessionFiles,
+        waitMs: Math.floor(deadlineMs * WAIT_SHARE),
+      },
+    };
+    const options = { volume: store.volume, lane: store.lane, deadlineMs, signal };
+    const result = await store.orgFs.fly("session-restore", job, options);
+    switch (result.type) {
+      case "done":
+        return { report: result.output };
+      case "failed":
+        return { trouble: `the org volume could not be read: ${result.code}` };
+      case "overdue":
+        return { trouble: "the org volume did not answer in time" };
+      case "refused":
+        return { trouble: "the org volume hangs" };
+      case "aborted":
+        return { trouble: "the run was stopped" };
+    }
+  }
+
+  async function take(
+    order: BeginOrder,
+    { report, trouble }: { report?: RestoreReport; trouble?: string },
+    local: { id?: string; found: FoundSession },
+    state: ThreadState,
+    run: string,
+    staging: string,
+    runLog: Log,
+  ): Promise<Begun> {
+    const fence = fenceOf(order.input.fence);
+    const toBegin = { id: run, ...(fence === undefined ? {} : { fence }) };
+    const goOn = (report: RestoreReport | undefined, why: string | undefined): Begun => {
+      const source = local.id === undefined ? ("none" as const) : ("local" as const);
+      const next = stateOfRun(state, toBegin, { source, ...(report ? { report } : {}) });
+      const isBlind = next.run?.marked === true;
+      const generation = next.last && { generation: next.last.name };
+      const reason = why ?? (local.id === undefined ? local.found.reason : undefined);
+      const sayWhy = reason === undefined ? {} : { reason };
+      if (local.id === undefined) return { state: next, found: { state: "fresh", ...sayWhy } };
+      const found = { id: local.id, state: isBlind ? "stale-session" : "local", ...generation, ...sayWhy } as const;
+      return { state: next, found, pointer: local.id };
+    };
+    if (!report) return goOn(undefined, trouble);
+    const { choice, restored } = report;
+    if (choice.source !== "stored" || !restored) return goOn(report, choice.reason);
+    if (restored.files.length === 0) {
+      const next = stateOfRun(state, toBegin, { source: "stored", report, files: [] });
+      return { state: next, found: { state: "fresh", reason: "the thread's session belongs to another harness" } };
+    }
+    const placed = await place(order, restored.session, restored.files, staging, runLog);
+    // Without its files it is as if it could not be read.
+    if (typeof placed === "string") return goOn({ ...report, choice: { source: "none", blind: true } }, placed);
+    const start: Start = { source: "stored", report, files: placed };
+    const generation = choice.pick && { generation: choice.pick.name };
+    const sayWhy = choice.reason === undefined ? {} : { reason: choice.reason };
+    const how = choice.blind ? "stale-session" : "restored";
+    return {
+      state: stateOfRun(state, toBegin, start),
+      found: { id: restored.session, state: how, ...generation, ...sayWhy },
+      pointer: restored.session,
+    };
+  }
+
+  /** The files in their place; a text says why they are not. */
+  async function place(
+    { threadId, harness }: BeginOrder,
+    sessionId: string,
+    files: NonNullable<RestoreReport["restored"]>["files"],
+    staging: string,
+    runLog: Log,
+  ) {
+    const { sessionFiles } = harness.capabilities;
+    if (!sessionFiles) return "the harness keeps no session files";
+    if (!(await owners.claim(sessionId, threadId))) return "the stored session belongs to another thread of this pod";
+    const before = await pointers.read(threadId);
+    await pointers.remove(threadId);
+    try {
+      const { configDir } = harness;
+      return await placeSession({ configDir, sessionFiles, sessionId, files, staging, owner: config.agentUser });
+    } catch (error) {
+      if (before) await pointers.write(before);
+      runLog.error("session not put in place", { reason: messageOf(error) });
+      return "the stored session could not be put on this pod";
+    }
+  }
+
+  return { begin, writeBackUntil: () => writeBackUntil };
+}
+
+function keysOf({ session }: Pick<Config, "session">): string[] {
+  return session.keys.map(({ key }) => Buffer.from(key.reveal(), "base64url").toString("base64"));
+}
+
+/** A whole number, or digits. */
+function fenceOf(fence: unknown): number | undefined {
+  const value = typeof fence === "string" && /^\d{1,16}$/.test(fence) ? Number(fence) : fence;
+  return typeof value === "number" && Number.isSafeInteger(value) && value >= 0 ? value : undefined;
+}
+
+function hintOf(generation: unknown): SaveName | undefined {
+  return typeof generation === "string" && isSaveName(generation) ? generation : undefined;
+}
