@@ -9,8 +9,10 @@ export interface CheckpointParts {
   readonly everyMs: number;
   /** Bytes of the main transcript; 0 when there is none. */
   readonly size: () => Promise<number>;
-  /** Does the transcript hold the user's message, from this byte on? */
-  readonly holdsMessage: (from: number) => Promise<boolean>;
+  /** As `size`, when the run began. */
+  readonly sizeBefore: number;
+  /** Does what came to the transcript hold the user's message? */
+  readonly holdsMessage: () => Promise<boolean>;
   /** False: no more of them. */
   readonly save: () => Promise<boolean>;
 }
@@ -21,13 +23,12 @@ const TIMES_ITS_LENGTH = 10;
 /** Goes on until the signal aborts; resolves when no save of it is under way any more. Never rejects if `save` does not. */
 export async function checkpoint(parts: CheckpointParts, signal: AbortSignal): Promise<void> {
   const { clock, everyMs } = parts;
-  const begin = await parts.size();
   const startedAt = clock.monotonic();
-  while (!signal.aborted && !(await parts.holdsMessage(begin))) {
-    if (clock.monotonic() - startedAt >= everyMs && (await parts.size()) > begin) break;
+  while (!signal.aborted && !(await parts.holdsMessage())) {
+    if (clock.monotonic() - startedAt >= everyMs && (await parts.size()) > parts.sizeBefore) break;
     await clock.sleep(LOOK_EVERY_MS, signal);
   }
-  let saved = begin;
+  let saved = parts.sizeBefore;
   while (!signal.aborted) {
     const size = await parts.size();
     const from = clock.monotonic();

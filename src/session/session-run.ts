@@ -21,6 +21,8 @@ import { needleOf } from "./user-text.ts";
 export interface SessionRunParts {
   readonly order: BeginOrder;
   readonly found: FoundSession;
+  /** Bytes of its main transcript. */
+  readonly sizeBefore: number;
   readonly clock: Clock;
   readonly log: Log;
   readonly pointers: Pointers;
@@ -52,7 +54,7 @@ const LOOK_BYTES = 1 << 20;
 type Saved = Settled & { readonly goesOn: boolean };
 
 export function createSessionRun(parts: SessionRunParts): SessionRun {
-  const { order, found, clock, log, pointers, owners, store } = parts;
+  const { order, found, sizeBefore, clock, log, pointers, owners, store } = parts;
   const { harness, threadId } = order;
   const { resume, sessionFiles } = harness.capabilities;
   const stopped = new AbortController();
@@ -117,12 +119,14 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
         const path = await transcript();
         return path === undefined ? 0 : (await stat(path)).size;
       };
-      const holdsMessage = async (from: number): Promise<boolean> => {
+      const holdsMessage = async (): Promise<boolean> => {
         const path = await transcript();
+        // Another id's transcript is new as a whole.
+        const from = sessionId === found.id ? sizeBefore : 0;
         return path !== undefined && needle !== undefined && (await textFrom(path, from)).includes(needle);
       };
       const save = async (): Promise<boolean> => (await trySave(parts.ioBudgetMs, stopped.signal)).goesOn;
-      const looks = { clock, everyMs: parts.checkpointMs, size, holdsMessage, save };
+      const looks = { clock, everyMs: parts.checkpointMs, size, sizeBefore, holdsMessage, save };
       checkpoints = checkpoint(looks, stopped.signal).catch((error) =>
         log.error("checkpoints ended", { reason: messageOf(error) }),
       );

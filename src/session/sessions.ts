@@ -1,5 +1,5 @@
 /** The daemon's side of sessions: see port.ts. */
-import { mkdir, rm } from "node:fs/promises";
+import { mkdir, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import type { Clock } from "../clock/port.ts";
 import type { Config } from "../config.ts";
@@ -68,9 +68,9 @@ export function createSessions(parts: SessionsParts): Sessions {
     const { checkpointMs, ioBudgetMs } = config.session;
     const common = { order, clock, log: runLog, pointers, owners, checkpointMs, ioBudgetMs };
     const { resume, sessionFiles } = harness.capabilities;
-    if (!resume) return createSessionRun({ ...common, found: { state: "fresh" }, store: null });
+    if (!resume) return createSessionRun({ ...common, sizeBefore: 0, found: { state: "fresh" }, store: null });
     const local = await findLocal(order);
-    if (!org || !sessionFiles) return createSessionRun({ ...common, found: local.found, store: null });
+    if (!org || !sessionFiles) return createSessionRun({ ...common, sizeBefore: 0, found: local.found, store: null });
 
     const place = { store: join(org.mountPath, STORE), threadId, keys: keysOf(config) };
     const statePath = join(folder, `${fileNameOf(threadId)}.saves.json`);
@@ -109,7 +109,9 @@ export function createSessions(parts: SessionsParts): Sessions {
       }
       if (begun.found.state === "stale-session" || begun.found.reason) runLog.warn("session not whole", facts);
       else runLog.info("session restored", facts);
-      return createSessionRun({ ...common, found: begun.found, store });
+      const path = begun.pointer && (await findTranscript(harness.configDir, sessionFiles, begun.pointer));
+      const sizeBefore = path ? (await stat(path)).size : 0;
+      return createSessionRun({ ...common, sizeBefore, found: begun.found, store });
     } finally {
       await rm(staging, { recursive: true, force: true }).catch((error) =>
         runLog.warn("staging folder not removed", { reason: messageOf(error) }),

@@ -1,0 +1,322 @@
+import { expect, test } from "bun:test";
+import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { DiskPod, Overdue, Volume } from "./pod-disk.ts";
+
+async function allFiles(folder: string): Promise<string[]> {
+  const entries = await readdir(folder, { recursive: true, withFileTypes: true });
+  return entries.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name));
+}
+
+async function storeText(volume: Volume): Promise<string> {
+  const files = await allFiles(volume.home);
+  return (await Promise.all(files.map((path) => readFile(path, "latin1")))).join("\n");
+}
+
+test("a follow-up on another pod has the whole conversation, side files too", async () => {
+  await using volume = await Volume.create();
+  await using first = await DiskPod.create(volume);
+  const run = await first.begin("thread");
+  expect(run.found).toEqual({ state: "fresh" });
+  await first.say(run, "s1", "one\n");
+  await first.write("projects/p/s1/tool-results/a.txt", "a result");
+  const settled = await run.save({ deadlineMs: 5000 });
+  expect(settled).toMatchObject({ saved: true });
+
+  await using second = await DiskPod.create(volume);
+  const next = await second.begin("thread", { sessionGeneration: settled.generation });
+  expect(next.found).toEqual({ id: "s1", state: "restored", generation: settled.generation ?? "" });
+  expect(await second.read("projects/p/s1.jsonl")).toBe("one\n");
+  expect(await second.read("projects/p/s1/tool-results/a.txt")).toBe("a result");
+});
+
+test("a thread that went on elsewhere and comes back: the newer conversation is used, whichever it is", async () => {
+  await using volume = await Volume.create();
+  await using here = await DiskPod.create(volume);
+  await using there = await DiskPod.create(volume);
+  await here.turn("thread", "one\n");
+  expect((await there.turn("thread", "two\n")).found.state).toBe("restored");
+  const back = await here.turn("thread", "three\n");
+  expect(back.found.state).toBe("restored");
+  expect(await here.read("projects/p/s1.jsonl")).toBe("one\ntwo\nthree\n");
+  const again = await here.turn("thread", "four\n");
+  expect(again.found.state).toBe("local");
+  expect((await there.begin("thread")).found.state).toBe("restored");
+  expect(await there.read("projects/p/s1.jsonl")).toBe("one\ntwo\nthree\nfour\n");
+});
+
+test("what was said but not saved is kept by the pod that heard it", async () => {
+  await using volume = await Volume.create();
+  await using pod = await DiskPod.create(volume);
+  await pod.turn("thread", "one\n");
+  const run = await pod.begin("thread");
+  await pod.say(run, "s1", "two\n");
+  run.stop();
+  const next = await pod.turn("thread", "three\n");
+  expect(next.found.state).toBe("local");
+  await using other = await DiskPod.create(volume);
+  await other.begin("thread");
+  expect(await other.read("projects/p/s1.jsonl")).toBe("one\ntwo\nthree\n");
+});
+
+const ODD_THREADS = [
+  "thrd_X",
+  "a.b",
+  "with spaces",
+  "../../etc/passwd",
+  "a/b",
+  "a_b",
+  "A/B",
+  "日本語",
+  ".",
+  "x".repeat(300),
+  "x".repeat(1024),
+];
+
+test("thread ids of every kind: saved, found again, never mixed up, never outside the store", async () => {
+  await using volume = await Volume.create();
+  await using first = await DiskPod.create(volume);
+  for (const [n, thread] of ODD_THREADS.entries()) {
+    expect((await first.turn(thread, `text ${n}\n`, {}, `s${n}`)).settled.saved).toBe(true);
+  }
+  for (const path of await allFiles(volume.home)) {
+    expect(path.slice(volume.home.length)).toMatch(
+      /^\/dispatchd-sessions\/[0-9a-f]{2}\/[0-9a-f]{2}\/[0-9a-f]{40}\/[0-9a-z-]+$/,
+    );
+  }
+  await using second = await DiskPod.create(volume);
+  for (const [n, thread] of ODD_THREADS.entries()) {
+    expect((await second.begin(thread)).found).toMatchObject({ id: `s${n}`, state: "restored" });
+    expect(await second.read(`projects/p/s${n}.jsonl`)).toBe(`text ${n}\n`);
+  }
+});
+
+test("two threads on one pod: neither store holds a byte of the other, and an id has one thread", async () => {
+  await using volume = await Volume.create();
+  await using pod = await DiskPod.create(volume);
+  const [a, b] = [await pod.begin("a"), await pod.begin("b")];
+  await pod.say(a, "sa", "secret of a\n");
+  await pod.say(b, "sb", "secret of b\n");
+  const [savedA, savedB] = [await a.save({ deadlineMs: 5000 }), await b.save({ deadlineMs: 5000 })];
+  expect([savedA.saved, savedB.saved]).toEqual([true, true]);
+  const thief = await pod.begin("c", { harness: { sessionId: "sa" } });
+  expect(thief.found).toEqual({ state: "fresh", reason: "the session belongs to another thread of this pod" });
+  thief.noteSession("sb");
+  expect(await thief.save({ deadlineMs: 5000 })).toMatchObject({ saved: false });
+  await using other = await DiskPod.create(volume);
+  await other.begin("a");
+  expect(await allFiles(join(other.configDir))).toEqual([join(other.configDir, "projects/p/sa.jsonl")]);
+});
+
+test("a volume that hangs in the restore costs the turn its history, and the conversation comes back", async () => {
+  await using volume = await Volume.create();
+  await using first = await DiskPod.create(volume);
+  await first.turn("thread", "one\n", { fence: 1 });
+  await using second = await DiskPod.create(volume);
+  const restore = second.jobs["session-restore"];
+  second.jobs["session-restore"] = () => Promise.reject(new Overdue());
+  const blind = await second.turn("thread", "lost\n", { fence: 2 }, "s2");
+  expect(blind.found).toEqual({ state: "fresh", reason: "the org volume did not answer in time" });
+  expect(blind.settled.generation).toEndWith("-b");
+  if (restore) second.jobs["session-restore"] = restore;
+  const next = await second.turn("thread", "two\n", { fence: 3 });
+  expect(next.found).toMatchObject({ id: "s1", state: "restored" });
+  expect(await second.read("projects/p/s1.jsonl")).toBe("one\ntwo\n");
+});
+
+test("a blind run's saves give way to a history that goes on", async () => {
+  await using volume = await Volume.create();
+  await using first = await DiskPod.create(volume);
+  await using second = await DiskPod.create(volume);
+  await first.turn("thread", "one\n", { fence: 1 });
+  await second.turn("thread", "two\n", { fence: 2 });
+  first.mounted = false;
+  const run = await first.begin("thread", { fence: 3 });
+  expect(run.found).toMatchObject({ id: "s1", state: "stale-session", reason: "the org volume is not mounted" });
+  first.mounted = true;
+  await first.say(run, "s1", "beside\n");
+  expect((await run.save({ deadlineMs: 5000 })).generation).toEndWith("-b");
+  await using third = await DiskPod.create(volume);
+  // The marked save descends from turn 1, and turn 2 is whole.
+  expect((await third.begin("thread", { fence: 4 })).found).toMatchObject({ state: "restored" });
+  expect(await third.read("projects/p/s1.jsonl")).toBe("one\ntwo\n");
+});
+
+test("a save whose flight was lost after it had written counts", async () => {
+  await using volume = await Volume.create();
+  await using pod = await DiskPod.create(volume);
+  const run = await pod.begin("thread");
+  await pod.say(run, "s1", "one\n");
+  const save = pod.jobs["session-save"];
+  pod.jobs["session-save"] = async (input) => {
+    await save?.(input);
+    throw new Overdue();
+  };
+  expect(await run.save({ deadlineMs: 5000 })).toMatchObject({ saved: true, generation: expect.any(String) });
+});
+
+test("a run that another pod has passed saves no more", async () => {
+  await using volume = await Volume.create();
+  await using zombie = await DiskPod.create(volume);
+  const run = await zombie.begin("thread", { fence: 1 });
+  await zombie.say(run, "s1", "one\n");
+  expect((await run.save({ deadlineMs: 5000 })).saved).toBe(true);
+  await using successor = await DiskPod.create(volume);
+  await successor.turn("thread", "two\n", { fence: 2 });
+  await zombie.append("projects/p/s1.jsonl", "late\n");
+  expect(await run.save({ deadlineMs: 5000 })).toEqual({ saved: false, reason: "a later run has saved the thread" });
+  await using third = await DiskPod.create(volume);
+  await third.begin("thread", { fence: 3 });
+  expect(await third.read("projects/p/s1.jsonl")).toBe("one\ntwo\n");
+});
+
+test("a transcript that is compacted, edited, replaced, emptied, or without a final newline", async () => {
+  await using volume = await Volume.create();
+  await using pod = await DiskPod.create(volume);
+  const path = "projects/p/s1.jsonl";
+  const long = Array.from({ length: 500 }, (_, n) => `line ${n} ${"x".repeat(n % 50)}\n`).join("");
+  const texts = [
+    long,
+    `${long}more`,
+    "compacted\n",
+    `compacted\n${long}`,
+    `compacted\n${long.replace("line 250", "LINE 250")}`,
+  ];
+  const run = await pod.begin("thread");
+  run.noteSession("s1");
+  for (const text of texts) {
+    await pod.write(path, text);
+    expect((await run.save({ deadlineMs: 5000 })).saved).toBe(true);
+    await using reader = await DiskPod.create(volume);
+    await reader.begin("thread");
+    expect(await reader.read(path)).toBe(text);
+  }
+  await pod.write(path, "");
+  expect(await run.save({ deadlineMs: 5000 })).toEqual({ saved: false, reason: "the session has no transcript" });
+  await using reader = await DiskPod.create(volume);
+  await reader.begin("thread");
+  expect(await reader.read(path)).toBe(texts.at(-1) ?? "");
+});
+
+test("a fork of the session id in mid-turn", async () => {
+  await using volume = await Volume.create();
+  await using pod = await DiskPod.create(volume);
+  await pod.turn("thread", "one\n");
+  const run = await pod.begin("thread");
+  await pod.say(run, "s2", "one\ntwo\n");
+  expect((await run.save({ deadlineMs: 5000 })).saved).toBe(true);
+  expect(await pod.read("projects/p/s1.jsonl")).toBe("one\n");
+  await using other = await DiskPod.create(volume);
+  expect((await other.begin("thread")).found.id).toBe("s2");
+  expect(await other.read("projects/p/s2.jsonl")).toBe("one\ntwo\n");
+  expect((await pod.begin("thread")).found).toMatchObject({ id: "s2", state: "local" });
+});
+
+test("with keys nothing readable is in the store, and what does not open is not believed", async () => {
+  const key = (byte: number): string => Buffer.alloc(32, byte).toString("base64url");
+  await using volume = await Volume.create();
+  const env = { SESSION_KEYS: `new:${key(1)},old:${key(2)}` };
+  await using pod = await DiskPod.create(volume, { env });
+  const { settled } = await pod.turn("a thread", `${"the secret text ".repeat(200)}\n`);
+  expect(settled.saved).toBe(true);
+  const stored = await storeText(volume);
+  for (const word of ["secret", "a thread", "s1", "projects"]) expect(stored).not.toContain(word);
+
+  await using same = await DiskPod.create(volume, { env });
+  expect((await same.begin("a thread")).found).toMatchObject({ id: "s1", state: "restored" });
+  await using stranger = await DiskPod.create(volume, { env: { SESSION_KEYS: `x:${key(3)}` } });
+  expect((await stranger.begin("a thread")).found).toEqual({ state: "fresh" });
+  await using rotated = await DiskPod.create(volume, { env: { SESSION_KEYS: `newest:${key(4)},new:${key(1)}` } });
+  expect((await rotated.turn("a thread", "more\n")).found).toMatchObject({ id: "s1", state: "restored" });
+  expect((await rotated.begin("a thread")).found.state).toBe("local");
+  await using later = await DiskPod.create(volume, { env: { SESSION_KEYS: `newest:${key(4)},new:${key(1)}` } });
+  expect((await later.begin("a thread")).found.state).toBe("restored");
+});
+
+test("a save of another thread put in the place of one, or an older one under a newer name", async () => {
+  const env = { SESSION_KEYS: `k:${Buffer.alloc(32, 1).toString("base64url")}` };
+  await using volume = await Volume.create();
+  await using pod = await DiskPod.create(volume, { env });
+  await pod.turn("victim", "mine\n", {}, "s1");
+  const [mine = ""] = await allFiles(volume.home);
+  await pod.turn("other", "theirs\n", {}, "s2");
+  const theirs = (await allFiles(volume.home)).find((path) => path !== mine) ?? "";
+  const newer = join(mine, "..", `${"0".repeat(15)}9-00000009-${"z".repeat(16)}-000000-s`);
+  for (const source of [theirs, mine]) {
+    await writeFile(newer, await readFile(source));
+    await using reader = await DiskPod.create(volume, { env });
+    expect((await reader.begin("victim")).found).toMatchObject({
+      id: "s1",
+      state: "stale-session",
+      reason: "the newest save of the thread is not whole",
+    });
+    expect(reader.lines.find(({ event }) => event === "saves not taken")?.fields).toMatchObject({
+      saves: [{ reason: expect.stringContaining("sealed for another place") }],
+    });
+    await rm(newer);
+  }
+});
+
+test("stores of the older layout: read when there is no save, and left alone", async () => {
+  await using volume = await Volume.create();
+  const older = join(volume.home, "claude-sessions");
+  await mkdir(join(older, "thread/projects/-app/old1"), { recursive: true });
+  await writeFile(join(older, "thread/projects/-app/old1.jsonl"), "long ago\n");
+  await writeFile(join(older, "thread/projects/-app/old1/agent.jsonl"), "side\n");
+  await writeFile(join(older, "thread/projects/-app/not-of-it.jsonl.tmp"), "x");
+  await mkdir(join(older, "flat"));
+  await writeFile(join(older, "flat/old2.jsonl"), "flat\n");
+  await mkdir(join(older, "swapped/projects"), { recursive: true });
+  const before = await storeText(volume);
+
+  await using pod = await DiskPod.create(volume);
+  expect((await pod.turn("thread", "now\n")).found).toEqual({ id: "old1", state: "restored" });
+  expect(await pod.read("projects/-app/old1/agent.jsonl")).toBe("side\n");
+  expect((await pod.begin("flat")).found).toEqual({ id: "old2", state: "restored" });
+  expect((await pod.begin("swapped")).found).toEqual({ state: "fresh" });
+  expect((await pod.begin("../claude-sessions/thread")).found).toEqual({ state: "fresh" });
+  await rm(join(volume.home, "dispatchd-sessions"), { recursive: true });
+  expect(await storeText(volume)).toBe(before);
+  await using without = await DiskPod.create(volume, { env: { SESSION_LEGACY: "0" } });
+  expect((await without.begin("thread")).found).toEqual({ state: "fresh" });
+});
+
+test("checkpoints: the first holds the user's message, and none is lost with the pod", async () => {
+  await using volume = await Volume.create();
+  await using pod = await DiskPod.create(volume, { env: { CHECKPOINT_MS: "60000" } });
+  const run = await pod.begin("thread", { userMessage: { parts: [{ type: "text", text: "do the thing" }] } });
+  await pod.say(run, "s1", `{"type":"queue"}\n`);
+  run.startCheckpoints();
+  await pod.append("projects/p/s1.jsonl", `{"type":"user","text":"do the thing"}\n`);
+  while (!pod.lines.some(({ event }) => event === "session saved")) await Bun.sleep(20);
+  await using other = await DiskPod.create(volume);
+  expect((await other.begin("thread")).found.state).toBe("restored");
+  expect(await other.read("projects/p/s1.jsonl")).toContain("do the thing");
+  run.stop();
+});
+
+test("without an org volume a session lives as long as the pod", async () => {
+  await using pod = await DiskPod.create(null);
+  const { settled } = await pod.turn("thread", "one\n");
+  expect(settled).toEqual({ saved: false, reason: "no org volume" });
+  expect((await pod.begin("thread")).found).toEqual({ id: "s1", state: "local" });
+  expect(pod.flights).toEqual([]);
+});
+
+test("what the agent puts in the transcript's place is not followed", async () => {
+  await using volume = await Volume.create();
+  await using pod = await DiskPod.create(volume);
+  const secret = join(pod.folder, "secret");
+  await writeFile(secret, "a secret of the pod\n");
+  const run = await pod.begin("thread");
+  await pod.say(run, "s1", "one\n");
+  await mkdir(join(pod.configDir, "projects/p/s1"), { recursive: true });
+  const { symlink } = await import("node:fs/promises");
+  await symlink(secret, join(pod.configDir, "projects/p/s1/link"));
+  await symlink(pod.folder, join(pod.configDir, "projects/p/s1/folder"));
+  Bun.spawnSync(["mkfifo", join(pod.configDir, "projects/p/s1/fifo")]);
+  expect((await run.save({ deadlineMs: 5000 })).saved).toBe(true);
+  await using other = await DiskPod.create(volume);
+  await other.begin("thread");
+  expect(await allFiles(other.configDir)).toEqual([join(other.configDir, "projects/p/s1.jsonl")]);
+});
