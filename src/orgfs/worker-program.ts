@@ -9,9 +9,10 @@ import { errnoOf, messageOf } from "../errors.ts";
 import type { OrgJobHandler, OrgJobName, OrgJobTable } from "./port.ts";
 
 export interface WorkerProgram {
-  readonly stdin: AsyncIterable<Uint8Array>;
-  /** Resolves when the text is out. */
-  readonly write: (text: string) => Promise<void>;
+  /** All of stdin. */
+  readonly read: () => string;
+  /** Returns when the text is out. */
+  readonly write: (text: string) => void;
   readonly jobs: Partial<OrgJobTable>;
   /** Has this process killed when its parent dies. */
   readonly dieWithParent: () => void;
@@ -29,12 +30,12 @@ export type WorkerAnswer =
   | { readonly failed: { readonly code: string; readonly message: string } };
 
 /** Resolves with the exit code. */
-export async function runWorkerProgram({ stdin, write, jobs, dieWithParent, parent }: WorkerProgram): Promise<number> {
+export async function runWorkerProgram({ read, write, jobs, dieWithParent, parent }: WorkerProgram): Promise<number> {
   dieWithParent();
-  const order = JSON.parse(await textOf(stdin)) as WorkerOrder;
+  const order = JSON.parse(read()) as WorkerOrder;
   // A parent that had died before `dieWithParent` is not there to send the signal.
   if (parent() !== order.parent) return 1;
-  await write(`${JSON.stringify(await carryOut(jobs, order))}\n`);
+  write(`${JSON.stringify(await carryOut(jobs, order))}\n`);
   return 0;
 }
 
@@ -47,10 +48,4 @@ async function carryOut(jobs: Partial<OrgJobTable>, { job, input }: WorkerOrder)
   } catch (error) {
     return { failed: { code: errnoOf(error) ?? "internal", message: messageOf(error) } };
   }
-}
-
-async function textOf(stdin: AsyncIterable<Uint8Array>): Promise<string> {
-  const chunks: Uint8Array[] = [];
-  for await (const chunk of stdin) chunks.push(chunk);
-  return Buffer.concat(chunks).toString("utf8");
 }

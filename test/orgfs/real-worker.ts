@@ -1,4 +1,4 @@
 /** The worker as the binary has it, without the time that compiling takes. */
 import { runOrgfsWorker } from "../../src/orgfs-worker.ts";
 
-runOrgfsWorker(process.stdin, process.stdout).then((code) => process.exit(code));
+runOrgfsWorker().then((code) => process.exit(code));

@@ -73,6 +73,15 @@ test("what a job throws comes back with its code; a worker that breaks is told f
   expect(await absent.fly("about")).toMatchObject({ type: "failed", code: "worker_lost" });
 });
 
+test("an answer and an order may be long", async () => {
+  using own = flights();
+  const answer = await own.fly(`much ${20 << 20}`);
+  expect(answer.type === "done" && (answer.output as string).length).toBe(20 << 20);
+  const order = await own.fly(`throw ${"x".repeat(5 << 20)}`);
+  expect(order.type === "failed" && order.code.length).toBe(5 << 20);
+  expect(await own.fly(`much ${65 << 20}`)).toMatchObject({ type: "failed", code: "worker_lost" });
+});
+
 test("a flight that is overdue is killed at its deadline, and its lane is free", async () => {
   using own = flights();
   const lane = { lane: "a thread" };

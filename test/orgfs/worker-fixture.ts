@@ -6,6 +6,7 @@
  *     exit <code>   ends without an answer
  *     throw <code>  fails with an error of this code
  *     linger        answers, and does not end
+ *     much <bytes>  answers with as many
  *     about         answers with what the process can see of itself
  */
 import { closeSync, constants, openSync, readdirSync, readFileSync, readlinkSync, writeSync } from "node:fs";
@@ -35,6 +36,7 @@ const steps: Readonly<Record<string, (rest: string) => unknown>> = {
     process.exit = (() => {}) as unknown as typeof process.exit;
     return "lingering";
   },
+  much: (bytes) => "x".repeat(Number(bytes)),
   about: () => ({
     argv: process.argv.slice(2),
     environ: readFileSync("/proc/self/environ", "utf8"),
@@ -50,7 +52,7 @@ const steps: Readonly<Record<string, (rest: string) => unknown>> = {
   }),
 };
 
-runOrgfsWorker(process.stdin, process.stdout, {
+runOrgfsWorker({
   "volume-probe": async () => (input) => {
     const [step = "", ...rest] = input.path.split(" ");
     return steps[step]?.(rest.join(" ")) as null;
