@@ -128,6 +128,18 @@ test("a skill in the making waits at a checkpoint, not after the run", async () 
   expect((await pod.giveBack({ quietMs: 0 })).returned).toEqual(["gardens"]);
 });
 
+test("an empty SKILL.md is no skill, and overwrites none", async () => {
+  await using pod = await SkillsPod.open();
+  await pod.plant("rockets", { "SKILL.md": skillText("rockets") });
+  await pod.bring();
+  await pod.write("rockets", { "SKILL.md": "" });
+  await pod.write("gardens", { "SKILL.md": "", "a.md": "a" });
+  expect(await pod.giveBack()).toMatchObject({ returned: [], leftOut: [] });
+  await pod.plant("cut", { "SKILL.md": "" });
+  expect(await pod.bring()).toMatchObject({ changed: ["rockets"], count: 1 });
+  expect(await onVolume(pod)).toEqual({ "cut/SKILL.md": "", "rockets/SKILL.md": skillText("rockets") });
+});
+
 test("what the volume lost again is given once more, what it kept and lost later is not", async () => {
   await using pod = await SkillsPod.open();
   await pod.plant("other", { "SKILL.md": skillText("other") });

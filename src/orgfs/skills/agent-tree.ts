@@ -53,7 +53,9 @@ function folderOf(fd: number): OpenFolder {
 
 /** Undefined: the folder holds no skill. */
 export function lookAtSkill(folder: OpenFolder): PodSkill | undefined {
-  if (!folder.look(SKILL_FILE)?.isFile()) return undefined;
+  const main = folder.look(SKILL_FILE);
+  // An empty one is about to be written, or was cut.
+  if (!main?.isFile() || main.size === 0) return undefined;
   const lines: string[] = [];
   let bytes = 0;
   let changedMs = 0;

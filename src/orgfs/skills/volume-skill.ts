@@ -43,7 +43,8 @@ export async function listSkill(volume: VolumeFiles, dir: string): Promise<Skill
     }
   }
   await troubleOf(visit("", 0));
-  if (!files.has(SKILL_FILE)) return undefined;
+  // An empty one is on its way, or was cut.
+  if (!files.get(SKILL_FILE)?.size) return undefined;
   const lines = [...files].map(([path, { size, mtimeMs }]) => `${path}\0${size}\0${mtimeMs}\n`);
   const signature = new Bun.CryptoHasher("sha256").update(lines.join("")).digest("hex");
   return { files, bytes, signature };

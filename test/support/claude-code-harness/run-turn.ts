@@ -37,6 +37,7 @@ export interface TurnChoices {
   readonly env?: Record<string, string>;
   readonly attempt?: number;
   readonly shim?: TurnDocument["shim"];
+  readonly skills?: TurnDocument["skills"];
   /** Without it: the bench's `repo`. */
   readonly cwd?: string;
 }
@@ -87,6 +88,7 @@ export class HarnessBench implements AsyncDisposable {
       paths: { appRoot: this.root, cwd: choices.cwd ?? this.repo, configDir: this.configDir, runDir: this.runDir },
       settings: { claudeCodePath: null, model: null, startBudgetMs: 20_000, ...choices.settings },
       session: choices.session ?? { state: "fresh" },
+      ...(choices.skills ? { skills: choices.skills } : {}),
       shim: choices.shim ?? null,
       answers: [],
     };
