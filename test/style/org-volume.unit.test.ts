@@ -12,13 +12,19 @@ import { Glob } from "bun";
 const SRC = join(import.meta.dir, "../../src");
 
 /** Its root, and what stands behind the ports that it is handed. */
-const PARTS_OF_THE_DAEMON = ["serve.ts", "orgfs/supervisor.ts", "orgfs/org.ts", "orgfs/skills/skills.ts"];
+const PARTS_OF_THE_DAEMON = [
+  "serve.ts",
+  "orgfs/supervisor.ts",
+  "orgfs/org.ts",
+  "orgfs/skills/skills.ts",
+  "session/sessions.ts",
+];
 
 /** They touch the pod's own disk alone, for the daemon and for the worker. */
-const LOCAL_DISK = new Set(["disk.ts", "process/native.ts"]);
+const LOCAL_DISK = new Set(["disk.ts", "process/native.ts", "session/disk-staging.ts"]);
 
 const FILE_CALLS = /from "node:fs(\/promises)?"|from "chokidar"|import\("chokidar"\)|\bBun\.(file|write|spawn|\$)/;
-const KNOWS_VOLUMES = /\b(mountPathOf|orgRootOf|orgRoot)\b|"org"/;
+const KNOWS_VOLUMES = /\b(mountPathOf|orgRootOf|orgRoot)\b|\(\w+, "org"[,)]|\/org\//;
 
 interface Source {
   readonly text: string;
