@@ -229,16 +229,16 @@ export function loadConfig(sources: ConfigSources): Config {
   const appRoot = resolve(sources.cwd, text("APP_ROOT", "WORKDIR")?.value ?? ".");
   const stateDir = resolve(sources.cwd, text("STATE_DIR")?.value ?? sources.devStateDir ?? join(appRoot, ".dispatchd"));
   const orgRoot = join(appRoot, "org");
-  if (`${stateDir}/`.startsWith(`${orgRoot}/`)) {
-    problems.push("STATE_DIR must not be below APP_ROOT/org: it has to be on the pod's own disk");
-  }
+  const onOwnDisk = (name: string, path: string): void => {
+    if (!`${path}/`.startsWith(`${orgRoot}/`)) return;
+    problems.push(`${name} must not be below APP_ROOT/org: it has to be on the pod's own disk`);
+  };
+  onOwnDisk("STATE_DIR", stateDir);
   const sidecarFile = (name: string): string | null => {
     const value = text(name)?.value;
     if (value === undefined) return null;
     const path = resolve(sources.cwd, value);
-    if (path.startsWith(`${orgRoot}/`)) {
-      problems.push(`${name} must not be below APP_ROOT/org: it has to be on the pod's own disk`);
-    }
+    onOwnDisk(name, path);
     return path;
   };
 
@@ -247,6 +247,8 @@ export function loadConfig(sources: ConfigSources): Config {
   if (typeof sessionKeys === "string") problems.push(`SESSION_KEYS: ${sessionKeys}`);
 
   const home = env.HOME && isAbsolute(env.HOME) ? env.HOME : "/root";
+  const claudeConfigDir = resolve(sources.cwd, text("CLAUDE_CONFIG_DIR")?.value ?? join(home, ".claude"));
+  onOwnDisk("CLAUDE_CONFIG_DIR", claudeConfigDir);
   const runnerText = text("HARNESS_RUNNER_CMD");
   const runnerArgv = runnerText === undefined ? null : parseCommand(runnerText.value);
   if (runnerText !== undefined && runnerArgv === null) {
@@ -281,7 +283,7 @@ export function loadConfig(sources: ConfigSources): Config {
       runner: runnerArgv === null || typeof capabilities === "string" ? null : { argv: runnerArgv, capabilities },
       claudeCodePath: text("CLAUDE_CODE_PATH")?.value ?? null,
       claudeCodeModel: text("CLAUDE_CODE_MODEL")?.value ?? null,
-      claudeConfigDir: resolve(sources.cwd, text("CLAUDE_CONFIG_DIR")?.value ?? join(home, ".claude")),
+      claudeConfigDir,
       startBudgetMs: ms("HARNESS_START_BUDGET_MS", 60_000),
       mcpPreflightAttempts: integer(["MCP_PREFLIGHT_ATTEMPTS"], 8, 1, 100),
       mcpPreflightBaseMs: ms("MCP_PREFLIGHT_BASE_MS", 2000),

@@ -97,6 +97,26 @@ test("of several names the first that is set wins", () => {
   expect(load({ ...valid, WORKDIR: "/w", APP_ROOT: "/a" }).appRoot).toBe("/a");
 });
 
+test("the org volume is there when the sidecar's files are named, on the pod's own disk", () => {
+  expect(load(valid).org).toMatchObject({
+    statusPath: null,
+    configPath: null,
+    readyBudgetMs: 90_000,
+    retryEveryMs: 15_000,
+  });
+  const named = { ORGFS_SIDECAR_STATUS_PATH: "run/status.json", ORGFS_SIDECAR_CONFIG_PATH: "/run/config.json" };
+  expect(load({ ...valid, ...named, ORG_READY_BUDGET_MS: "0" }).org).toMatchObject({
+    statusPath: "/here/run/status.json",
+    configPath: "/run/config.json",
+    readyBudgetMs: 0,
+  });
+  const below = { ORGFS_SIDECAR_STATUS_PATH: "/app/org/s", ORGFS_SIDECAR_CONFIG_PATH: "/app/org/c" };
+  const problems = problemsOf({ ...valid, ...below, APP_ROOT: "/app", CLAUDE_CONFIG_DIR: "/app/org/home/.claude" });
+  for (const name of [...Object.keys(below), "CLAUDE_CONFIG_DIR"]) {
+    expect(problems).toContain(`${name} must not be below APP_ROOT/org: it has to be on the pod's own disk`);
+  }
+});
+
 test("what Kubernetes says of a service is ignored, with a warning", () => {
   const config = load({ ...valid, PROXY_PORT: "tcp://10.0.0.1:80", DAEMON_PORT: "udp://10.0.0.1:80", PORT: "77" });
   expect(config.port).toBe(77);
