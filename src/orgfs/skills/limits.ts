@@ -13,7 +13,7 @@ export const MAX_VOLUME_BYTES = 128 << 20;
 export const MAX_VOLUME_SKILLS = 1000;
 
 /** Files on their way at a time: a mount answers several requests in the time of one. */
-export const READS_AT_A_TIME = 8;
+export const READS_AT_A_TIME = 32;
 
 /** One call on the volume; a skill that took longer is tried again last, and after a pause. */
 export const CALL_MS = 5000;
