@@ -2,66 +2,12 @@
 import { expect, test } from "bun:test";
 import { lstat, mkdir, readdir, readlink, stat, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { systemClock } from "../../src/clock/system.ts";
 import { HttpError } from "../../src/errors.ts";
-import { mountPathOf } from "../../src/orgfs/mount-paths.ts";
-import { createOrg, type Org, type OrgOptions } from "../../src/orgfs/org.ts";
-import { createOrgFs } from "../../src/orgfs/supervisor.ts";
 import { eventually } from "../support/daemon.ts";
-import { Sidecar } from "../support/sidecar.ts";
-import { recordingLog, silentMetrics } from "../support/silent.ts";
 import { mountsMissing } from "../support/wedgefs/index.ts";
-
-interface Pod extends AsyncDisposable {
-  readonly sidecar: Sidecar;
-  readonly org: Org;
-  readonly log: ReturnType<typeof recordingLog>;
-}
+import { startOrg } from "./start-org.ts";
 
 const forever = new AbortController().signal;
-
-async function pod({
-  budgetMs = 1000,
-  sidecar: has = true,
-  ...rest
-}: { budgetMs?: number; sidecar?: boolean } & Partial<OrgOptions> = {}): Promise<Pod> {
-  const sidecar = await Sidecar.start();
-  const log = recordingLog();
-  const parts = { clock: systemClock, log, metrics: silentMetrics() };
-  const { appRoot } = sidecar;
-  const orgFs = createOrgFs({
-    ...parts,
-    workerArgv: [process.execPath, join(import.meta.dir, "real-worker.ts")],
-    mountPathOf: (volume) => mountPathOf(appRoot, volume),
-  });
-  const org = createOrg({
-    ...parts,
-    orgFs,
-    config: {
-      appRoot,
-      agentUser: null,
-      org: {
-        statusPath: has ? sidecar.statusPath : null,
-        configPath: has ? sidecar.configPath : null,
-        readyBudgetMs: budgetMs,
-        retryEveryMs: 300,
-        writeBackMs: 0,
-      },
-    },
-    bringSkills: async () => ({ state: "none" }),
-    ...rest,
-  });
-  return {
-    sidecar,
-    org,
-    log,
-    async [Symbol.asyncDispose]() {
-      org.stop();
-      orgFs.stop();
-      await sidecar[Symbol.asyncDispose]();
-    },
-  };
-}
 
 async function targetOf(path: string): Promise<string | undefined> {
   return readlink(path).catch(() => undefined);
@@ -70,7 +16,7 @@ async function targetOf(path: string): Promise<string | undefined> {
 const needsMount = test.skipIf(mountsMissing !== undefined && process.env.CI === undefined);
 
 test("without a sidecar a run waits for nothing, and nothing is linked or relayed", async () => {
-  await using own = await pod({ sidecar: false });
+  await using own = await startOrg({ sidecar: false });
   expect(await own.org.ready(forever)).toEqual({ home: "none", skills: "none", waitedMs: 0 });
   expect(own.org.state()).toBe("none");
   expect(await own.org.linkRun("thread")).toEqual([]);
@@ -79,7 +25,7 @@ test("without a sidecar a run waits for nothing, and nothing is linked or relaye
 });
 
 needsMount("a home that is mounted late is ready as soon as it answers", async () => {
-  await using own = await pod({ budgetMs: 20_000 });
+  await using own = await startOrg({ budgetMs: 20_000 });
   const ready = own.org.ready(forever);
   await own.sidecar.mount(".outputs");
   await eventually(() => own.org.mounted(".outputs"));
@@ -90,7 +36,7 @@ needsMount("a home that is mounted late is ready as soon as it answers", async (
 });
 
 needsMount("a home that hangs in the probe costs the budget once, and is used again when it answers", async () => {
-  await using own = await pod({ budgetMs: 1000 });
+  await using own = await startOrg({ budgetMs: 1000 });
   const home = await own.sidecar.mount("home");
   await home.hold();
   const first = await own.org.ready(forever);
@@ -105,7 +51,7 @@ needsMount("a home that hangs in the probe costs the budget once, and is used ag
 });
 
 needsMount("a home that went away, or that cannot be read, is called failed, with the error", async () => {
-  await using own = await pod({ budgetMs: 500 });
+  await using own = await startOrg({ budgetMs: 500 });
   const home = await own.sidecar.mount("home");
   await home.fail({ errno: "EIO" });
   expect(await own.org.ready(forever)).toMatchObject({ home: "failed", reason: "the volume home cannot be read: EIO" });
@@ -114,7 +60,7 @@ needsMount("a home that went away, or that cannot be read, is called failed, wit
 });
 
 needsMount("who-touches: every call on a volume is a worker's", async () => {
-  await using own = await pod();
+  await using own = await startOrg();
   const mounts = [await own.sidecar.mount("home"), await own.sidecar.mount(".outputs")];
   await eventually(() => own.org.mounted(".outputs"));
   for (const mount of mounts) await mount.trace();
@@ -128,7 +74,7 @@ needsMount("who-touches: every call on a volume is a worker's", async () => {
 });
 
 test("links lead to the thread's folders, relative, and follow the last run", async () => {
-  await using own = await pod();
+  await using own = await startOrg();
   const { sidecar, org } = own;
   await sidecar.provide(".outputs");
   await eventually(() => org.mounted(".outputs"));
@@ -154,7 +100,7 @@ test("links lead to the thread's folders, relative, and follow the last run", as
 });
 
 test("what is no link stays, and a link elsewhere is replaced", async () => {
-  await using own = await pod();
+  await using own = await startOrg();
   const { sidecar, org } = own;
   await sidecar.provide(".outputs");
   await sidecar.provide(".uploads");
@@ -171,7 +117,7 @@ test("what is no link stays, and a link elsewhere is replaced", async () => {
 });
 
 needsMount("a volume that hangs keeps no link from being set, and no run for long", async () => {
-  await using own = await pod();
+  await using own = await startOrg();
   const { sidecar, org } = own;
   const outputs = await sidecar.mount(".outputs");
   await sidecar.mount(".uploads");
@@ -186,7 +132,7 @@ needsMount("a volume that hangs keeps no link from being set, and no run for lon
 });
 
 test("a mount request reaches the sidecar as a whole, with what only the sidecar knows", async () => {
-  await using own = await pod();
+  await using own = await startOrg();
   const request = { mounts: [{ volume: "home", url: "https://files.test/", headers: { a: "b" } }], version: 7 };
   expect(await own.org.relayMountRequest(request)).toEqual({ written: true });
   expect(await own.sidecar.request()).toEqual(request);
@@ -199,7 +145,7 @@ test("a mount request reaches the sidecar as a whole, with what only the sidecar
 });
 
 test("a mount request that is none is refused with its place, and nothing is written", async () => {
-  await using own = await pod();
+  await using own = await startOrg();
   const codeOf = (request: unknown) =>
     own.org.relayMountRequest(request).then(
       () => "written",
