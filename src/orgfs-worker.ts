@@ -5,7 +5,7 @@
 import { readSync, writeSync } from "node:fs";
 import type { OrgJobTable } from "./orgfs/port.ts";
 import { runWorkerProgram } from "./orgfs/worker-program.ts";
-import { setParentDeathSignal } from "./process/native.ts";
+import { makeNonDumpable, setParentDeathSignal } from "./process/native.ts";
 
 const SIGKILL = 9;
 
@@ -24,6 +24,8 @@ export const ORG_JOBS: OrgJobTable = {
 export function runOrgfsWorker(jobs: Partial<OrgJobTable> = ORG_JOBS): Promise<number> {
   // An interrupt from a terminal reaches the whole group. When a flight ends is the daemon's to say.
   for (const name of ["SIGINT", "SIGTERM"] as const) process.on(name, () => {});
+  // Its order may hold keys, and an agent may be of the same user.
+  makeNonDumpable();
   return runWorkerProgram({
     read: readStdin,
     write: writeStdout,

@@ -81,7 +81,7 @@ export function createOrgFs({ clock, log, metrics, workerArgv, mountPathOf }: Or
       worker.gone.then(() => workers.delete(worker));
       const answer = await Promise.race([worker.answer, ending.came]);
       if (!answer) {
-        giveUp(worker, job, volume);
+        giveUp(worker, job, volume, ending.type === "overdue");
         within(LANE_GRACE_MS, worker.gone, giveBack);
         if (ending.type === "overdue") {
           log.warn("org flight overdue", { job, afterMs: elapsed(), pid: worker.pid });
@@ -90,7 +90,7 @@ export function createOrgFs({ clock, log, metrics, workerArgv, mountPathOf }: Or
         return cutShort();
       }
       giveBack();
-      const cancelExit = clock.after(EXIT_MS, () => giveUp(worker, job, volume));
+      const cancelExit = clock.after(EXIT_MS, () => giveUp(worker, job, volume, true));
       worker.gone.then(cancelExit);
       return "done" in answer
         ? { type: "done", output: answer.done as OrgJobOutput<J>, elapsedMs: elapsed() }
@@ -100,9 +100,9 @@ export function createOrgFs({ clock, log, metrics, workerArgv, mountPathOf }: Or
     }
   }
 
-  function giveUp(worker: WorkerProcess, job: string, volume: Volume): void {
+  function giveUp(worker: WorkerProcess, job: string, volume: Volume, overdue: boolean): void {
     worker.abandon();
-    volume.watch(worker, job);
+    volume.watch(worker, job, overdue);
   }
 
   /** Calls `fn` when the promise resolves, and before that when the time is over. */

@@ -28,8 +28,8 @@ export interface Volume {
   readonly admits: boolean;
   answered(): void;
   overdue(): void;
-  /** A worker that got SIGKILL is watched until it is gone. */
-  watch(worker: WorkerProcess, job: string): void;
+  /** A worker that got SIGKILL is watched until it is gone. One that is stuck hangs, overdue or not. */
+  watch(worker: WorkerProcess, job: string, overdue: boolean): void;
   stop(): void;
 }
 
@@ -62,6 +62,13 @@ export function createVolume({ name, clock, log, metrics, probe }: VolumeOptions
     else probeAfterPause();
   }
 
+  function overdue(): void {
+    if (!breaker.overdue()) return;
+    log.error("org volume does not answer", { volume: name, stuck });
+    tell();
+    probeAfterPause();
+  }
+
   return {
     breaker,
     get stuck() {
@@ -74,13 +81,8 @@ export function createVolume({ name, clock, log, metrics, probe }: VolumeOptions
       breaker.answered();
       pauseMs = FIRST_PAUSE_MS;
     },
-    overdue() {
-      if (!breaker.overdue()) return;
-      log.error("org volume does not answer", { volume: name, stuck });
-      tell();
-      probeAfterPause();
-    },
-    watch(worker, job) {
+    overdue,
+    watch(worker, job, wasOverdue) {
       const since = clock.monotonic();
       let isStuck = false;
       const cancel = clock.after(STUCK_AFTER_MS, () => {
@@ -88,6 +90,7 @@ export function createVolume({ name, clock, log, metrics, probe }: VolumeOptions
         stuck++;
         log.warn("org worker stuck", { volume: name, job, pid: worker.pid, stuck });
         tell();
+        if (!wasOverdue) overdue();
       });
       worker.gone.then(() => {
         cancel();

@@ -55,8 +55,16 @@ test("a worker gets its job on stdin, and nothing in its arguments, environment,
   listener.stop(true);
   await file.close();
   if (result.type !== "done") throw new Error(JSON.stringify(result));
-  const about = result.output as { argv: string[]; environ: string; cwd: string; pid: number; files: string[] };
+  const about = result.output as {
+    argv: string[];
+    environ: string;
+    cwd: string;
+    pid: number;
+    files: string[];
+    dumpable: boolean;
+  };
   expect(about).toMatchObject({ argv: [], environ: "UV_THREADPOOL_SIZE=32\0", cwd: "/" });
+  expect(about.dumpable).toBe(false);
   expect(about.files.filter((path) => path.startsWith("/"))).toEqual([]);
   await eventually(() => isGone(about.pid));
 });
@@ -219,6 +227,20 @@ needsMount("workers that cannot die are counted and left, and the volume's answe
   await eventually(() => own.orgFs.state().home?.stuck === 0);
   await eventually(() => own.orgFs.state().home?.breaker === "closed");
   expect((await own.fly(mountPoint)).type).toBe("done");
+});
+
+needsMount("flights that were called off at a volume that hangs count as well", async () => {
+  const mountPoint = join(folder, "called off");
+  await using mount = await WedgeFs.mount(mountPoint);
+  using own = flights(WORKER, mountPoint);
+  await mount.hold();
+  const ends = new AbortController();
+  const called = Promise.all([1, 2, 3, 4].map(() => own.fly(mountPoint, { signal: ends.signal })));
+  await eventually(async () => (await mount.held()).length === 4);
+  ends.abort();
+  expect((await called).map(({ type }) => type)).toEqual(Array(4).fill("aborted"));
+  await eventually(() => own.orgFs.state().home?.breaker === "open");
+  await mount.release();
 });
 
 needsMount("a volume that went away fails at once, and opens no breaker", async () => {

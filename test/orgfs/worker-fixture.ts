@@ -9,9 +9,12 @@
  *     much <bytes>  answers with as many
  *     about         answers with what the process can see of itself
  */
+import { dlopen } from "bun:ffi";
 import { closeSync, constants, openSync, readdirSync, readFileSync, readlinkSync, writeSync } from "node:fs";
 import { open } from "node:fs/promises";
 import { runOrgfsWorker } from "../../src/orgfs-worker.ts";
+
+const PR_GET_DUMPABLE = 3;
 
 const steps: Readonly<Record<string, (rest: string) => unknown>> = {
   open(path) {
@@ -42,6 +45,7 @@ const steps: Readonly<Record<string, (rest: string) => unknown>> = {
     environ: readFileSync("/proc/self/environ", "utf8"),
     cwd: process.cwd(),
     pid: process.pid,
+    dumpable: dlopen("libc.so.6", { prctl: { args: ["i32"], returns: "i32" } }).symbols.prctl(PR_GET_DUMPABLE) === 1,
     files: readdirSync("/proc/self/fd").flatMap((fd) => {
       try {
         return [readlinkSync(`/proc/self/fd/${fd}`)];
