@@ -78,6 +78,20 @@ test("a set that changed is published anew; a run's copy stays until it is relea
   expect(existsSync(dirOf(second, "flat"))).toBe(false);
 });
 
+test("a volume that holds something else costs a listing of its folders", async () => {
+  await using pod = await SkillsPod.open();
+  const many = Object.fromEntries(Array.from({ length: 50 }, (_, i) => [`${i}/data/${i}.txt`, "x"]));
+  await pod.plant("data", many, join(pod.root, "org"));
+  const calls: string[] = [];
+  const list = (path: string) => {
+    calls.push(path);
+    return diskFiles.list(path);
+  };
+  const look = () => Promise.reject(new Error("looked at"));
+  expect(await pod.bringSets("data", {}, { ...diskFiles, list, look })).toMatchObject({ sets: [], leftOut: [] });
+  expect(calls.length).toBe(51);
+});
+
 test("an unreadable skill keeps its earlier copy, and is read again the next time", async () => {
   await using pod = await SkillsPod.open();
   const set = join(pod.root, "org/public");

@@ -3,6 +3,7 @@
  * project's own: copied among the org's own skills, so that they outlive the pod. What the repository tracks is a
  * project's own and stays out. All of it is the pod's own disk, and the agent's: nothing is followed or waited for.
  */
+import { existsSync, lstatSync, realpathSync } from "node:fs";
 import { join } from "node:path";
 import { enterFolder, lookAtSkill, type OpenFolder, readPodSkill } from "./agent-tree.ts";
 import { versionOf } from "./hash-file.ts";
@@ -29,7 +30,7 @@ interface AdoptionRecord {
 }
 
 export function adoptStrays(
-  { checkouts, quietMs, nowMs }: Pick<ReturnInput, "checkouts" | "quietMs" | "nowMs">,
+  { checkouts, agent, quietMs, nowMs }: Pick<ReturnInput, "checkouts" | "agent" | "quietMs" | "nowMs">,
   folders: PodFolders,
   home: PodHome,
 ): Adoption {
@@ -76,7 +77,7 @@ export function adoptStrays(
   }
 
   for (const checkout of checkouts) {
-    enterFolder(checkout, (root) => {
+    enterFolder(realPlace(checkout, agent), (root) => {
       const index = root.enter(".git", (git) => git.read("index", MAX_INDEX_BYTES));
       for (const hidden of root.names.filter((name) => name.startsWith(".") && name !== ".git")) {
         root.enter(hidden, (inner) =>
@@ -92,4 +93,11 @@ export function adoptStrays(
     });
   }
   return { adopted, conflicts, leftOut };
+}
+
+/** A checkout may be a link that the pod's owner made; one that the agent may have made is not followed. */
+function realPlace(checkout: string, agent: ReturnInput["agent"]): string {
+  const found = lstatSync(checkout, { throwIfNoEntry: false });
+  const isTrusted = found?.isSymbolicLink() && (agent === null || found.uid !== agent.uid);
+  return isTrusted && existsSync(checkout) ? realpathSync(checkout) : checkout;
 }

@@ -60,7 +60,9 @@ export async function bringSets(input: SetsInput, files: VolumeFiles = diskFiles
       return true;
     };
     const suspects = suspectsIn(suspicions, keyOf(set), input.nowMs);
-    const { tried, spared } = suspects.order([...places.keys()]);
+    const names = [...places.keys()];
+    const beyond = names.splice(MAX_VOLUME_SKILLS).length;
+    const { tried, spared } = suspects.order(names);
     const without = (name: string, reason: string): void => {
       takeAway(join(staged, name), folders.staging);
       const kept = keep(name);
@@ -94,6 +96,9 @@ export async function bringSets(input: SetsInput, files: VolumeFiles = diskFiles
         else throw error;
       }
     });
+    if (beyond > 0 && Object.keys(now).length > 0) {
+      leftOut.push({ name: set, reason: `${beyond} folders beyond the first ${MAX_VOLUME_SKILLS}`, kept: false });
+    }
     if (hung || (current && sameSkills(current.skills, now))) return;
     const copy = join(folders.setCopies, randomHex(8));
     renameSync(stagedRoot, copy);

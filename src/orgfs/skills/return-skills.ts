@@ -13,7 +13,7 @@ import { adoptStrays } from "./adopt-strays.ts";
 import type { PodSkill } from "./agent-tree.ts";
 import { type FileSums, formatHashFile, HASH_FILE, sumOf } from "./hash-file.ts";
 import type { Conflict, LeftOut, ReturnedSkills, ReturnInput } from "./jobs.ts";
-import { MAX_SKILL_BYTES, SKILL_FILE } from "./limits.ts";
+import { MAX_SKILL_BYTES, MAX_VOLUME_BYTES, SKILL_FILE } from "./limits.ts";
 import { layOutPodFolders } from "./pod-folders.ts";
 import { nameAside, podHome, type Snapshot } from "./pod-home.ts";
 import { readCopy } from "./read-copy.ts";
@@ -163,8 +163,11 @@ export async function returnSkills(input: ReturnInput, files: VolumeFiles = disk
     conflicts.push({ name, keptAs });
   }
 
+  let bytes = 0;
   for (const [name, found] of home.skills()) {
     try {
+      bytes += found.bytes;
+      if (bytes > MAX_VOLUME_BYTES) throw new SkillTrouble(`all skills are over ${MAX_VOLUME_BYTES} bytes`, false);
       await give(name, found);
     } catch (error) {
       if (error instanceof VolumeHangs) hung = true;

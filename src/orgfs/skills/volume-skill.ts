@@ -26,15 +26,14 @@ export class SkillTrouble extends Error {
 export async function listSkill(volume: VolumeFiles, dir: string): Promise<SkillListing | undefined> {
   const files = new Map<string, VolumeFile>();
   let bytes = 0;
-  async function visit(below: string, depth: number): Promise<void> {
-    const names = await volume.list(join(dir, below));
-    for (const name of [...(names ?? [])].sort()) {
+  async function visit(names: readonly string[], below: string, depth: number): Promise<void> {
+    for (const name of [...names].sort()) {
       if (IGNORED_NAMES.has(name)) continue;
       const path = below === "" ? name : `${below}/${name}`;
       const found = await volume.look(join(dir, path));
       if (found === "folder") {
         if (depth >= MAX_SKILL_DEPTH) throw new SkillTrouble("its folders are too deep", true);
-        await visit(path, depth + 1);
+        await visit((await volume.list(join(dir, path))) ?? [], path, depth + 1);
       } else if (found !== undefined && found !== "other") {
         files.set(path, found);
         bytes += found.size;
@@ -42,7 +41,10 @@ export async function listSkill(volume: VolumeFiles, dir: string): Promise<Skill
       }
     }
   }
-  await troubleOf(visit("", 0));
+  const names = await troubleOf(volume.list(dir));
+  // A volume may hold anything: what is no skill costs one listing.
+  if (!names?.includes(SKILL_FILE)) return undefined;
+  await troubleOf(visit(names, "", 0));
   // An empty one is on its way, or was cut.
   if (!files.get(SKILL_FILE)?.size) return undefined;
   const lines = [...files].map(([path, { size, mtimeMs }]) => `${path}\0${size}\0${mtimeMs}\n`);
