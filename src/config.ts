@@ -49,8 +49,8 @@ export interface Config {
     readonly keys: readonly NamedKey[];
     readonly ioBudgetMs: number;
     readonly checkpointMs: number;
-    /** Look for sessions of the older layout. */
-    readonly legacy: boolean;
+    /** Where on the volume sessions of the older layout are looked for; null: nowhere. */
+    readonly olderStore: string | null;
   };
   readonly keepaliveMs: number;
   readonly readerStallMs: number;
@@ -300,7 +300,7 @@ export function loadConfig(sources: ConfigSources): Config {
       keys: typeof sessionKeys === "string" ? [] : sessionKeys,
       ioBudgetMs: ms("SESSION_IO_BUDGET_MS", 30_000),
       checkpointMs: ms("CHECKPOINT_MS", 5000),
-      legacy: integer(["SESSION_LEGACY"], 1, 0, 1) === 1,
+      olderStore: integer(["SESSION_LEGACY"], 1, 0, 1) === 1 ? "claude-sessions" : null,
     },
     keepaliveMs: ms("KEEPALIVE_MS", 15_000),
     readerStallMs: ms("READER_STALL_MS", 60_000),

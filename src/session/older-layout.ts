@@ -1,5 +1,5 @@
 /**
- * Sessions as an earlier program left them: `claude-sessions/<threadId>/`, plain copies of the session's files, either
+ * Sessions as an earlier program left them: `<store>/<threadId>/`, plain copies of the session's files, either
  * where the harness keeps them or directly in the folder. Read when a thread has no save; never written or deleted. Its
  * writer replaced files one by one, so a folder may be without its transcript: then there is no session in it.
  */
@@ -14,7 +14,7 @@ import { isSessionId, patternOf } from "./session-paths.ts";
 import type { StoredFile } from "./thread-state.ts";
 
 export interface OlderStore {
-  /** `<home>/claude-sessions`. */
+  /** Its folder on the volume. */
   readonly store: string;
   /** The id that the caller knows; without one, that of the transcript that was written last. */
   readonly session?: string;

@@ -18,7 +18,8 @@ const FIRST_READ_BYTES = 64 << 10;
 
 export interface SaveSource {
   readonly folder: SaveFolder;
-  readonly threadId: string;
+  /** Undefined: of whichever thread it says. */
+  readonly threadId: string | undefined;
   readonly sealer: Sealer;
 }
 

@@ -73,7 +73,7 @@ export function decodeHead(
   name: SaveName,
   line: FirstLine,
   bytes: Uint8Array,
-  threadId: string,
+  threadId: string | undefined,
   sealer: Sealer,
 ): SaveHead | string {
   if (line.sealed !== sealer.sealed) return line.sealed ? "sealed with a key that is not ours" : "not sealed";
@@ -83,7 +83,7 @@ export function decodeHead(
   if (!opened) return "sealed for another place or with another key";
   const head = parseHead(Buffer.from(opened).toString("utf8"));
   if (typeof head === "string") return head;
-  return head.thread === threadId ? head : "of another thread";
+  return threadId === undefined || head.thread === threadId ? head : "of another thread";
 }
 
 /** The frames of a file, and where each begins, counted back from the end. */

@@ -60,7 +60,7 @@ interface Piece {
 }
 
 export async function saveSession(
-  source: SaveSource,
+  source: SaveSource & { readonly threadId: string },
   order: SaveOrder,
   local: LocalFiles,
   stateFile: StateFile,
@@ -195,7 +195,7 @@ function groupPieces(plans: readonly FilePlan[]): Piece[][] {
 }
 
 async function writeFile(
-  source: SaveSource,
+  source: SaveSource & { readonly threadId: string },
   local: LocalFiles,
   name: SaveName,
   state: WritingState,

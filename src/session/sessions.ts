@@ -43,7 +43,6 @@ export interface SessionVolume {
 }
 
 const STORE = "dispatchd-sessions";
-const OLDER_STORE = "claude-sessions";
 /** Of the budget of a restore, what may be spent on waiting for a save that is still on its way. */
 const WAIT_SHARE = 2 / 3;
 
@@ -56,17 +55,17 @@ interface Begun {
 }
 
 export function createSessions(parts: SessionsParts): Sessions {
-  const { clock, log, pointers, folder, config, org } = parts;
+  const { clock, pointers, folder, config, org } = parts;
   const owners = createSessionOwners(folder);
   let writeBackUntil = 0;
-  if (org === null) log.info("sessions live as long as the pod", { reason: "no org volume" });
-  else if (config.session.keys.length === 0) log.info("sessions on the org volume are not sealed");
+  if (org === null) parts.log.info("sessions live as long as the pod", { reason: "no org volume" });
+  else if (config.session.keys.length === 0) parts.log.info("sessions on the org volume are not sealed");
 
   async function begin(order: BeginOrder, signal: AbortSignal): Promise<SessionRun> {
     const { threadId, harness } = order;
-    const runLog = log.child({ run: order.runId, thread: threadId });
+    const log = parts.log.child({ run: order.runId, thread: threadId });
     const { checkpointMs, ioBudgetMs } = config.session;
-    const common = { order, clock, log: runLog, pointers, owners, checkpointMs, ioBudgetMs };
+    const common = { order, clock, log, pointers, owners, checkpointMs, ioBudgetMs };
     const { resume, sessionFiles } = harness.capabilities;
     if (!resume) return createSessionRun({ ...common, sizeBefore: 0, found: { state: "fresh" }, store: null });
     const local = await findLocal(order);
@@ -95,7 +94,7 @@ export function createSessions(parts: SessionsParts): Sessions {
     const startedAt = clock.monotonic();
     try {
       const asked = await askStore(order, store, localSession, staging, signal);
-      const begun = await take(order, asked, local, state, store.run, staging, runLog);
+      const begun = await take(order, asked, local, state, store.run, staging, log);
       await stateFile.write(begun.state);
       if (begun.pointer !== undefined) {
         await pointers.write({ threadId, sessionId: begun.pointer, harness: harness.id });
@@ -103,18 +102,19 @@ export function createSessions(parts: SessionsParts): Sessions {
       const elapsedMs = Math.round(clock.monotonic() - startedAt);
       const { report } = asked;
       const facts = { ...begun.found, bytes: report?.restored?.bytes ?? 0, elapsedMs };
-      if (report && report.rejected.length > 0) runLog.warn("saves not taken", { saves: report.rejected });
+      if (report && report.rejected.length > 0) log.warn("saves not taken", { saves: report.rejected });
       if (report?.restored && report.restored.leftOut.length > 0) {
-        runLog.warn("session files left out", { files: report.restored.leftOut });
+        log.warn("session files left out", { files: report.restored.leftOut });
       }
-      if (begun.found.state === "stale-session" || begun.found.reason) runLog.warn("session not whole", facts);
-      else runLog.info("session restored", facts);
+      if (begun.found.state === "stale-session" || begun.found.reason) log.warn("session not whole", facts);
+      else if (begun.found.state === "restored") log.info("session restored", facts);
+      else log.info("session found", facts);
       const path = begun.pointer && (await findTranscript(harness.configDir, sessionFiles, begun.pointer));
       const sizeBefore = path ? (await stat(path)).size : 0;
       return createSessionRun({ ...common, sizeBefore, found: begun.found, store });
     } finally {
       await rm(staging, { recursive: true, force: true }).catch((error) =>
-        runLog.warn("staging folder not removed", { reason: messageOf(error) }),
+        log.warn("staging folder not removed", { reason: messageOf(error) }),
       );
     }
   }
@@ -146,15 +146,15 @@ export function createSessions(parts: SessionsParts): Sessions {
   ): Promise<{ report?: RestoreReport; trouble?: string }> {
     const { sessionFiles } = harness.capabilities;
     if (!org?.mounted() || !sessionFiles) return { trouble: "the org volume is not mounted" };
-    const deadlineMs = config.session.ioBudgetMs;
+    const { ioBudgetMs: deadlineMs, olderStore } = config.session;
     const hint = hintOf(input.sessionGeneration);
     const older = input.harness?.sessionId ?? undefined;
     const job = {
       ...store.place,
       staging,
-      ...(config.session.legacy
-        ? { older: { store: join(org.mountPath, OLDER_STORE), ...(older === undefined ? {} : { session: older }) } }
-        : {}),
+      ...(olderStore === null
+        ? {}
+        : { older: { store: join(org.mountPath, olderStore), ...(older === undefined ? {} : { session: older }) } }),
       order: {
         ...(local ? { local } : {}),
         ...(hint ? { hint } : {}),
@@ -186,7 +186,7 @@ export function createSessions(parts: SessionsParts): Sessions {
     state: ThreadState,
     run: string,
     staging: string,
-    runLog: Log,
+    log: Log,
   ): Promise<Begun> {
     const fence = fenceOf(order.input.fence);
     const toBegin = { id: run, ...(fence === undefined ? {} : { fence }) };
@@ -208,7 +208,7 @@ export function createSessions(parts: SessionsParts): Sessions {
       const next = stateOfRun(state, toBegin, { source: "stored", report, files: [] });
       return { state: next, found: { state: "fresh", reason: "the thread's session belongs to another harness" } };
     }
-    const placed = await place(order, restored.session, restored.files, staging, runLog);
+    const placed = await place(order, restored.session, restored.files, staging, log);
     // Without its files it is as if it could not be read.
     if (typeof placed === "string") return goOn({ ...report, choice: { source: "none", blind: true } }, placed);
     const start: Start = { source: "stored", report, files: placed };
@@ -228,7 +228,7 @@ export function createSessions(parts: SessionsParts): Sessions {
     sessionId: string,
     files: NonNullable<RestoreReport["restored"]>["files"],
     staging: string,
-    runLog: Log,
+    log: Log,
   ) {
     const { sessionFiles } = harness.capabilities;
     if (!sessionFiles) return "the harness keeps no session files";
@@ -240,7 +240,7 @@ export function createSessions(parts: SessionsParts): Sessions {
       return await placeSession({ configDir, sessionFiles, sessionId, files, staging, owner: config.agentUser });
     } catch (error) {
       if (before) await pointers.write(before);
-      runLog.error("session not put in place", { reason: messageOf(error) });
+      log.error("session not put in place", { reason: messageOf(error) });
       return "the stored session could not be put on this pod";
     }
   }

@@ -12,7 +12,7 @@ export interface StorePlace {
   readonly keys: readonly string[];
 }
 
-export function sourceOf({ store, threadId, keys }: StorePlace): SaveSource {
+export function sourceOf({ store, threadId, keys }: StorePlace): SaveSource & { readonly threadId: string } {
   const bytes = keys.map((key) => Buffer.from(key, "base64"));
   const [first, ...others] = threadFolders(threadId, bytes);
   const folder = diskSaveFolder([join(store, first), ...others.map((path) => join(store, path))]);

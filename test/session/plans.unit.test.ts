@@ -41,7 +41,14 @@ test("saves are in the order of fence, turn, run and number", () => {
 test("what is no name of a save", () => {
   const good = nameOf(1, 2, "a", 3, true);
   expect(isSaveName(good)).toBe(true);
-  for (const bad of ["", `${good}x`, good.toUpperCase(), good.replace("-b", "-c"), `99${good.slice(2)}`, `../${good}`]) {
+  for (const bad of [
+    "",
+    `${good}x`,
+    good.toUpperCase(),
+    good.replace("-b", "-c"),
+    `99${good.slice(2)}`,
+    `../${good}`,
+  ]) {
     expect(isSaveName(bad)).toBe(false);
   }
   expect(() => nameOf(1, 100_000_000, "a", 1)).toThrow();

@@ -1,0 +1,60 @@
+/** `sessions export`: the session that a run would go on from, as plain files. */
+import { mkdir, open } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { type ExportedFile, exportThread } from "../session/inspect-store.ts";
+import type { SaveSource } from "../session/read-save.ts";
+import { EXIT } from "./exit-codes.ts";
+import type { CliIo } from "./io.ts";
+import type { SessionsCall } from "./sessions.ts";
+
+export async function exportSession(
+  { io, json }: SessionsCall,
+  source: SaveSource,
+  out: string | undefined,
+): Promise<number> {
+  const found = await exportThread(source);
+  const [main] = found?.files ?? [];
+  if (!found || !main) {
+    await io.stderr.write("dispatchd sessions: the store has no whole save of this thread\n");
+    return EXIT.failed;
+  }
+  if (out === undefined) return printFile(main, io);
+  let damaged = false;
+  for (const file of found.files) {
+    const written = await writeFile(file, out);
+    if (typeof written === "string") damaged = true;
+    const record =
+      typeof written === "string" ? { path: file.path, error: written } : { path: file.path, bytes: written };
+    if (json) await io.stdout.write(`${JSON.stringify(record)}\n`);
+    else await io.stdout.write(`${file.path}  ${written}\n`);
+  }
+  return damaged ? EXIT.failed : EXIT.ok;
+}
+
+async function printFile(file: ExportedFile, io: CliIo): Promise<number> {
+  // Pieces end anywhere, also within a character.
+  const decoder = new TextDecoder();
+  for await (const piece of file.pieces) await io.stdout.write(decoder.decode(piece, { stream: true }));
+  await io.stdout.write(decoder.decode());
+  return EXIT.ok;
+}
+
+/** How many bytes; a text says what went wrong. Nothing that is there is overwritten. */
+async function writeFile({ path, pieces }: ExportedFile, out: string): Promise<number | string> {
+  if (path.startsWith("/") || path.split("/").includes("..")) return "its path leads out of the folder";
+  const target = join(out, path);
+  await mkdir(dirname(target), { recursive: true });
+  let bytes = 0;
+  const file = await open(target, "wx", 0o600);
+  try {
+    for await (const piece of pieces) {
+      await file.writeFile(piece);
+      bytes += piece.length;
+    }
+    return bytes;
+  } catch (error) {
+    return error instanceof Error ? error.message : String(error);
+  } finally {
+    await file.close();
+  }
+}

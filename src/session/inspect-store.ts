@@ -1,0 +1,192 @@
+/** A store as an operator looks at it: no pod's state, no run, only what lies there. */
+import { readdir, rm } from "node:fs/promises";
+import { basename, join } from "node:path";
+import { errnoOf } from "../errors.ts";
+import { chooseSave } from "./choose-save.ts";
+import { diskSaveFolder } from "./disk-save-folder.ts";
+import { listSaves } from "./list-saves.ts";
+import { filesOf, readHead, readSegment, type SaveSource } from "./read-save.ts";
+import type { SaveHead } from "./save-head.ts";
+import { compareSaves, type SaveName } from "./save-name.ts";
+import { createSealer, type SessionKeys, threadFolders } from "./sealing.ts";
+import { type StoredFile, sizeOf } from "./thread-state.ts";
+
+export interface ThreadSummary {
+  /** The folder, below the store. */
+  readonly folder: string;
+  /** Absent when its saves are sealed, or none can be read: a sealed one is opened by its thread's id. */
+  readonly thread?: string;
+  readonly session?: string;
+  readonly saves: number;
+  readonly bytes: number;
+  readonly newest?: SaveName;
+  /** Milliseconds since the epoch. */
+  readonly modifiedAt: number;
+}
+
+export interface SaveVerdict {
+  readonly name: SaveName;
+  /** `part`: frames of a later save, by themselves no state. */
+  readonly state: "whole" | "part" | "damaged";
+  readonly bytes: number;
+  /** Of the transcript and the files beside it. */
+  readonly textBytes?: number;
+  readonly files?: number;
+  readonly session?: string;
+  readonly reason?: string;
+}
+
+export interface ExportedFile {
+  readonly path: string;
+  readonly pieces: AsyncIterable<Uint8Array>;
+}
+
+/** The folders of threads below a store. */
+export async function threadFoldersIn(store: string): Promise<string[]> {
+  const folders: string[] = [];
+  for (const first of await namesIn(store, /^[0-9a-f]{2}$/)) {
+    for (const second of await namesIn(join(store, first), /^[0-9a-f]{2}$/)) {
+      const keys = await namesIn(join(store, first, second), /^[0-9a-f]{40}$/);
+      folders.push(...keys.map((key) => `${first}/${second}/${key}`));
+    }
+  }
+  return folders.sort();
+}
+
+export async function summarize(store: string, folder: string): Promise<ThreadSummary> {
+  const saves = diskSaveFolder([join(store, folder)]);
+  const names = (await listSaves({ folder: saves, threadId: "", sealer: PLAIN })).sort(compareSaves).reverse();
+  let bytes = 0;
+  let modifiedAt = 0;
+  for (const name of names) {
+    const facts = await saves.stat(name);
+    bytes += facts?.bytes ?? 0;
+    modifiedAt = Math.max(modifiedAt, facts?.modifiedAt ?? 0);
+  }
+  const [newest] = names;
+  const head = await newestPlainHead(folder, saves, names);
+  return {
+    folder,
+    ...(head ? { thread: head.thread, session: head.session } : {}),
+    saves: names.length,
+    bytes,
+    ...(newest ? { newest } : {}),
+    modifiedAt,
+  };
+}
+
+/** Where a thread's saves are. */
+export function sourceIn(store: string, threadId: string, keys: SessionKeys): SaveSource {
+  const [first, ...others] = threadFolders(threadId, keys);
+  const folder = diskSaveFolder([join(store, first), ...others.map((path) => join(store, path))]);
+  return { folder, threadId, sealer: createSealer(threadId, keys) };
+}
+
+/** Reads and checks every byte of every save of a thread; the newest first. */
+export async function verifyThread(source: SaveSource): Promise<SaveVerdict[]> {
+  const names = (await listSaves(source)).sort(compareSaves).reverse();
+  const checked = new Map<string, Promise<string | undefined>>();
+  const verdicts: SaveVerdict[] = [];
+  for (const name of names) verdicts.push(await verifySave(source, name, checked));
+  return verdicts;
+}
+
+/** The files of the session that a run would go on from. Undefined when there is none. */
+export async function exportThread(source: SaveSource): Promise<{ name: SaveName; files: ExportedFile[] } | undefined> {
+  const names = await listSaves(source);
+  const checked = new Map<string, Promise<string | undefined>>();
+  const { pick } = await chooseSave(names, undefined, undefined, {
+    async verify(name) {
+      const { state } = await verifySave(source, name, checked, true);
+      return state === "whole" ? "whole" : "not-whole";
+    },
+    async parentOf(name) {
+      const result = await readHead(source, name);
+      return result.type === "head" ? (result.head.parent ? { parent: result.head.parent } : {}) : undefined;
+    },
+  });
+  if (!pick) return undefined;
+  const result = await readHead(source, pick.name);
+  const described = result.type === "head" ? filesOf(pick.name, result.head, result.fileBytes) : undefined;
+  if (!described) return undefined;
+  const files = described.files.map((file) => ({ path: file.path, pieces: textOf(source, file, described.saves) }));
+  return { name: pick.name, files };
+}
+
+/** Everything of a thread. */
+export async function removeThread(store: string, folder: string): Promise<void> {
+  await rm(join(store, folder), { recursive: true, force: true });
+}
+
+const PLAIN = createSealer("", []);
+
+async function newestPlainHead(
+  folder: string,
+  saves: SaveSource["folder"],
+  names: readonly SaveName[],
+): Promise<SaveHead | undefined> {
+  for (const name of names) {
+    const result = await readHead({ folder: saves, threadId: undefined, sealer: PLAIN }, name);
+    if (result.type !== "head" || result.head.part) continue;
+    const isItsFolder = basename(threadFolders(result.head.thread, [])[0]) === basename(folder);
+    if (isItsFolder) return result.head;
+  }
+  return undefined;
+}
+
+async function verifySave(
+  source: SaveSource,
+  name: SaveName,
+  checked: Map<string, Promise<string | undefined>>,
+  mainAlone = false,
+): Promise<SaveVerdict> {
+  const bytes = (await source.folder.stat(name))?.bytes ?? 0;
+  const result = await readHead(source, name);
+  if (result.type !== "head") return { name, state: "damaged", bytes, reason: result.reason };
+  const { head, fileBytes } = result;
+  if (head.part) return { name, state: "part", bytes };
+  const described = filesOf(name, head, fileBytes);
+  if (!described || described.files.length === 0) {
+    return { name, state: "damaged", bytes, reason: "its files are not described" };
+  }
+  const files = mainAlone ? described.files.slice(0, 1) : described.files;
+  for (const { path, segments } of files) {
+    for (const segment of segments) {
+      const key = `${segment.save}:${segment.at}:${segment.hash}`;
+      const check =
+        checked.get(key) ??
+        readSegment(source, segment, described.saves[segment.save] ?? 0).then((read) => {
+          if (read.type === "text") return undefined;
+          if (read.type === "unreadable") return read.reason;
+          return read.vanished ? "is missing" : "is damaged";
+        });
+      checked.set(key, check);
+      const wrong = await check;
+      if (wrong === undefined) continue;
+      return { name, state: "damaged", bytes, reason: `${path}: a segment in ${segment.save} ${wrong}` };
+    }
+  }
+  const textBytes = described.files.reduce((sum, { segments }) => sum + sizeOf(segments), 0);
+  return { name, state: "whole", bytes, textBytes, files: described.files.length, session: head.session };
+}
+
+async function* textOf(
+  source: SaveSource,
+  { path, segments }: StoredFile,
+  saves: Readonly<Record<string, number>>,
+): AsyncGenerator<Uint8Array, void> {
+  for (const segment of segments) {
+    const read = await readSegment(source, segment, saves[segment.save] ?? 0);
+    if (read.type !== "text") throw new Error(`${path} is damaged in ${segment.save}`);
+    yield read.text;
+  }
+}
+
+async function namesIn(path: string, shape: RegExp): Promise<string[]> {
+  try {
+    return (await readdir(path)).filter((name) => shape.test(name));
+  } catch (error) {
+    if (errnoOf(error) === "ENOENT" || errnoOf(error) === "ENOTDIR") return [];
+    throw error;
+  }
+}
