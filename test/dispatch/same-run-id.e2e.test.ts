@@ -19,7 +19,7 @@ afterAll(async () => {
   await daemon[Symbol.asyncDispose]();
 });
 
-const overlaps = (): Promise<string> => readFile(daemon.path("overlaps"), "utf8");
+const overlaps = (): Promise<string> => readFile(daemon.path("overlaps"), "utf8").catch(() => "");
 const startsOf = async (runId: string): Promise<string[]> =>
   (await daemon.starts()).filter((start) => start.startsWith(`${runId}#`));
 
@@ -289,5 +289,21 @@ test("two dispatches with `after: 0` in the same millisecond: one starts, the ot
     // The later one is the owner; the body of the earlier one ended without done.
     expect(pair.filter(({ body }) => body.frames.some(({ done }) => done)).length).toBe(1);
     expect(await startsOf(runId)).toEqual([`${runId}#1`]);
+  }
+});
+
+test("an owner is looked up over IPv4 and IPv6 on a daemon that listens for both", async () => {
+  await using both = await TestDaemon.start({ env: { ...HELD, DAEMON_HOST: "::" } });
+  for (const host of ["127.0.0.1", "[::1]"]) {
+    both.url = `http://${host}:${both.port}`;
+    const runId = `over ${host}`;
+    const first = await running(both, { runId });
+    const left = new AbortController();
+    const second = await both.dispatch({ runId, steps: [OPEN, { sleepMs: 600_000 }], signal: left.signal });
+    await first.body.ended;
+    left.abort();
+    const third = await both.dispatch({ runId });
+    expect([second, third].map(({ headers }) => headers.get("x-run-attempt"))).toEqual(["2", "2"]);
+    expect((await both.cancel(runId, "?wait=1")).status).toBe(204);
   }
 });
