@@ -102,7 +102,7 @@ export class FrameForwarder {
         if (!attempt.live) return;
         if (!frame) return this.#skip(beginning, length);
         this.#forwarded(1, length);
-        if (frame.chunks.length > 0 || !frame.outcome) attempt.forwardBytes(frame.chunks, frame.body);
+        if (frame.hasChunks || !frame.outcome) attempt.forwardBytes(frame.outlines, frame.body);
         this.#note(frame);
         return;
       }
