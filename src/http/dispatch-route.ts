@@ -1,5 +1,8 @@
 /** `POST /dispatch`: starts, takes up or replays a run, and answers with its frames. */
 import type { Dispatcher } from "../dispatch/dispatcher.ts";
+import type { DispatchBody } from "../dispatch/input.ts";
+import type { Claim } from "../dispatch/registry.ts";
+import { HttpError } from "../errors.ts";
 import type { Log } from "../log/port.ts";
 import { empty } from "./answer.ts";
 import type { ReaderOptions } from "./readers.ts";
@@ -24,7 +27,7 @@ export async function dispatchRoute({ request }: RouteRequest, route: DispatchRo
   const value = await route.readBody(request);
   // One step of the event loop from here to the registered reader: two dispatches cannot both start.
   const body = input.parseDispatch(value);
-  const claim = dispatcher.registry.claim(body);
+  const claim = claimOrSay(body, route);
   const traceparent = TRACEPARENT.exec(request.headers.get("traceparent") ?? "")?.[0];
   log.info("dispatch received", {
     run: body.runId,
@@ -41,4 +44,16 @@ export async function dispatchRoute({ request }: RouteRequest, route: DispatchRo
   const response = respondWithFrames(asked, route.readers);
   if (claim.type === "start") dispatcher.start(claim, body.input, traceparent);
   return response;
+}
+
+/** A refusal is the control plane's to read, but the operator looks for the reason as well. */
+function claimOrSay(body: DispatchBody, { dispatcher, log }: DispatchRoute): Claim {
+  try {
+    return dispatcher.registry.claim(body);
+  } catch (error) {
+    if (error instanceof HttpError) {
+      log.info("dispatch refused", { run: body.runId, thread: body.input.threadId, code: error.code });
+    }
+    throw error;
+  }
 }
