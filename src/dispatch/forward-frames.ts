@@ -31,6 +31,9 @@ const USAGE_KEYS = Object.keys({
   turns: true,
 } satisfies Record<keyof Usage, true>);
 
+/** From this mean length on it is cheaper to copy the bytes of lines than to encode their text again. */
+const COPY_FROM_BYTES = 512;
+
 export interface ForwardOptions {
   readonly clock: Clock;
   readonly log: Log;
@@ -107,16 +110,20 @@ export class FrameForwarder {
         return;
       }
       case "lines":
-        this.#takeShort(lines.lines, lines.ascii);
+        this.#takeShort(lines);
     }
   }
 
-  #takeShort(lines: readonly string[], ascii: boolean): void {
+  #takeShort({ lines, bytes: source, ascii }: Extract<Lines, { type: "lines" }>): void {
     const frames: HarnessFrame[] = [];
+    const starts: number[] = [];
+    let next = 0;
     let onlyAscii = ascii;
     let bytes = 0;
     let last: HarnessFrame | undefined;
     for (const line of lines) {
+      const start = next;
+      next += line.length + 1;
       const frame = parseHarnessLine(line);
       if (!frame) {
         this.#skip(line, line.length);
@@ -125,7 +132,10 @@ export class FrameForwarder {
       bytes += line.length;
       onlyAscii &&= frame.verbatim;
       // An outcome has a frame of its own, written by the daemon.
-      if (frame.chunks.length > 0 || !frame.outcome) frames.push(frame);
+      if (frame.chunks.length > 0 || !frame.outcome) {
+        frames.push(frame);
+        starts.push(start);
+      }
       if (frame.sessionId !== undefined) this.options.onSession(frame.sessionId);
       if (frame.outcome) {
         last = frame;
@@ -133,7 +143,8 @@ export class FrameForwarder {
       }
     }
     if (frames.length > 0 || last) this.#forwarded(frames.length, bytes);
-    this.attempt.forward(frames, onlyAscii);
+    if (onlyAscii && bytes >= frames.length * COPY_FROM_BYTES) this.attempt.forwardCopies(frames, source, starts);
+    else this.attempt.forward(frames, onlyAscii);
     if (last) this.#note({ outcome: last.outcome as HarnessOutcome });
   }
 

@@ -17,6 +17,10 @@ import type { DispatchInput } from "./input.ts";
 import type { Reader } from "./reader.ts";
 import type { RunLog } from "./run-log.ts";
 
+const NEWLINE = 0x0a;
+/** `{"seq":`, a comma, a newline, and a number as long as they get. */
+const SEQ_TEXT_BYTES = 32;
+
 export type AttemptState = "preparing" | "running" | "settling" | "ended";
 
 /** Why an attempt is ended from outside. */
@@ -125,6 +129,21 @@ export class Attempt {
       text += `{"seq":${++this.lastSeq},${frame.body}\n`;
     }
     this.log.append(Buffer.from(text, ascii ? "latin1" : "utf8"));
+  }
+
+  /** As `forward`, for frames whose bodies are ASCII text that begins behind the brace at `starts` in `source`. */
+  forwardCopies(frames: readonly HarnessFrame[], source: Buffer, starts: readonly number[]): void {
+    if (!this.live || frames.length === 0) return;
+    const lines = Buffer.allocUnsafeSlow(source.length + frames.length * SEQ_TEXT_BYTES);
+    let at = 0;
+    for (const [index, { chunks, body }] of frames.entries()) {
+      for (const chunk of chunks) this.parts.note(chunk);
+      at += lines.write(`{"seq":${++this.lastSeq},`, at, "latin1");
+      const start = (starts[index] ?? 0) + 1;
+      at += source.copy(lines, at, start, start + body.length);
+      lines[at++] = NEWLINE;
+    }
+    this.log.append(lines.subarray(0, at));
   }
 
   /** As `forward`, for one frame whose text is bytes already. */
