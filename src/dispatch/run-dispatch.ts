@@ -110,6 +110,7 @@ async function waitForPredecessor(
   ]);
   timeout.abort();
   if (!attempt.live) return;
+  predecessor.overtaken = timedOut;
   metrics.takeover(timedOut);
   const fields = { from: predecessor.run.id, waitedMs: Math.round(clock.monotonic() - startedAt) };
   if (timedOut) log.warn("takeover goes on without the earlier run's end", fields);
@@ -205,7 +206,7 @@ async function settleTurn(attempt: Attempt, turn: Turn, parts: DispatchParts, lo
 
 async function savePointer(attempt: Attempt, harness: Harness, pointers: Pointers, log: Log): Promise<void> {
   const { sessionId } = attempt;
-  if (sessionId === undefined || !harness.capabilities.resume) return;
+  if (sessionId === undefined || !harness.capabilities.resume || attempt.overtaken) return;
   try {
     await pointers.write({ threadId: attempt.run.threadId, sessionId, harness: harness.id });
   } catch (error) {

@@ -63,6 +63,8 @@ export class Attempt {
   detachedAt: number | undefined;
   endedAt: number | undefined;
   lastSeq = 0;
+  /** True when the thread's next run began before this one was released: the conversation is that one's now. */
+  overtaken = false;
   owner: Reader | undefined;
   /** How far whole frames were handed to the last owner, for a dispatch that takes up where it was lost. */
   ownerOffset = 0;

@@ -90,10 +90,14 @@ test("a run that waits for a takeover is cancelled at once and lets the next one
   expect((await daemon.starts()).filter((start) => start.startsWith("w"))).toEqual(["w1#1", "w3#1"]);
 });
 
-test("after TAKEOVER_TIMEOUT_MS it starts all the same, and says so", async () => {
-  await using hasty = await TestDaemon.start({ env: { KILL_GRACE_MS: "2000", TAKEOVER_TIMEOUT_MS: "100" } });
-  const first = await running(hasty, { runId: "h1", threadId: "h", steps: STUBBORN });
-  const second = await follow(hasty, { runId: "h2", threadId: "h", steps: [FINISHED] });
+test("after TAKEOVER_TIMEOUT_MS it starts all the same, says so, and the conversation is its own", async () => {
+  const capabilities = JSON.stringify({ resume: true });
+  const env = { KILL_GRACE_MS: "1500", TAKEOVER_TIMEOUT_MS: "100", HARNESS_CAPABILITIES: capabilities };
+  await using hasty = await TestDaemon.start({ env });
+  const session = (id: string): Step => ({ json: { chunks: [], session: { id } } });
+  const steps = [{ ignoreTerm: true } as const, OPEN, session("session-1"), { sleepMs: 600_000 }];
+  const first = await running(hasty, { runId: "h1", threadId: "h", steps });
+  const second = await follow(hasty, { runId: "h2", threadId: "h", steps: [session("session-2"), FINISHED] });
   await second.ended;
   expect((await hasty.show("h1")).state).toBe("settling");
   expect(codeOf(second)).toBeUndefined();
@@ -102,6 +106,11 @@ test("after TAKEOVER_TIMEOUT_MS it starts all the same, and says so", async () =
   expect(Number(line.waitedMs)).toBeGreaterThanOrEqual(100);
   await first.body.ended;
   expect(codeOf(first.body)).toBe("superseded");
+
+  const document = hasty.path("document");
+  await hasty.run({ runId: "h3", threadId: "h", steps: [{ touch: document, document: true }] });
+  const { session: resumed } = JSON.parse(await readFile(document, "utf8")) as { session: { id?: string } };
+  expect(resumed.id).toBe("session-2");
 });
 
 test("threads do not wait for one another", async () => {
