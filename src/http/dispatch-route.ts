@@ -40,7 +40,9 @@ export async function dispatchRoute({ request }: RouteRequest, route: DispatchRo
   });
   if (claim.type === "nothing") return empty();
   const from = claim.type === "attach" ? claim.from : { offset: 0 };
-  const asked = { request, attempt: claim.attempt, from, encoding: "ndjson", owner: true } as const;
+  const { attempt } = claim;
+  // Past its outcome a run has nothing left to own: who reads its end already is not sent away for it.
+  const asked = { request, attempt, from, encoding: "ndjson", owner: attempt.live } as const;
   const response = respondWithFrames(asked, route.readers);
   if (claim.type === "start") dispatcher.start(claim, body.input, traceparent);
   return response;

@@ -180,7 +180,6 @@ test("an owner that closed its socket a moment ago is not there any more, whoeve
 test("settling: attaches or replays, whoever is there, and nothing changes the outcome", async () => {
   const { body, go } = await settling(daemon, { runId: "s1" });
   const again = await attach({ runId: "s1", steps: [{ exit: 1 }] });
-  await body.ended;
   await again.body.until(({ frames }) => frames.length === 3);
   expect([again.attempt, again.body.frameLines]).toEqual(["1", body.frameLines]);
   const atTheEnd = await attach({ runId: "s1", after: 3 });
@@ -188,8 +187,13 @@ test("settling: attaches or replays, whoever is there, and nothing changes the o
   const reader = new Follower(await daemon.fetch("/runs/s1/frames?after=2"));
   expect(await daemon.show("s1")).toMatchObject({ state: "settling", outcome: { type: "finished" } });
   await go();
-  await Promise.all([atTheEnd.body.ended, reader.ended]);
+  await Promise.all([body, again.body, atTheEnd.body, reader].map(({ ended }) => ended));
   expect([seqsOf(atTheEnd.body), seqsOf(reader)]).toEqual([[4], [3, 4]]);
+  // Nobody was sent away: there was nothing left to own.
+  expect([seqsOf(body), seqsOf(again.body)]).toEqual([
+    [1, 2, 3, 4],
+    [1, 2, 3, 4],
+  ]);
   expect(atTheEnd.body.frames[0]).toEqual(expect.objectContaining({ done: true }));
   expect(atTheEnd.body.frames[0]).not.toHaveProperty("error");
   expect(await startsOf("s1")).toEqual(["s1#1"]);
