@@ -20,6 +20,7 @@ const ROUTES = [
   ["POST", "/config"],
   ["GET", "/idle"],
   ["GET", "/metrics"],
+  ["GET", "/openapi.json"],
 ] as const;
 const UNKNOWN_PATHS = ["/", "/nope", "/runs/", "/runs/r/nope", "/runs/r/frames/", "/healthz", "/_sandbox"];
 
