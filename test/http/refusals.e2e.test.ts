@@ -247,14 +247,10 @@ test("of several refusals the first of the order is given", async () => {
   expect(await codeOf(post({ runId: "busy", input: { ...other, answers: [{}] } }))).toBe("run_conflict");
   expect(await codeOf(post({ runId: "new", input: { ...other, answers: [{}] } }))).toBe("stale");
   expect(await codeOf(post({ runId: "new", after: 1, input: { ...other, answers: [{}] } }))).toBe("unknown_run");
-  const from = daemon.log.length;
   expect(await codeOf(post({ runId: "new", input: other }))).toBe("too_many_runs");
   // The operator looks for it too.
-  expect(await daemon.event("dispatch refused", from)).toMatchObject({
-    level: "info",
-    run: "new",
-    code: "too_many_runs",
-  });
+  const said = await daemon.event("dispatch refused", 0, ({ code }) => code === "too_many_runs");
+  expect(said).toMatchObject({ level: "info", run: "new", thread: "another" });
   await writeFile(go, "");
   expect((await running).at(-2)).toMatchObject({ outcome: { type: "finished" } });
 });
