@@ -9,7 +9,9 @@ import { alone, follow, HELD, running, settling } from "./run-states.ts";
 
 let daemon: TestDaemon;
 beforeAll(async () => {
-  daemon = await TestDaemon.start({ env: { ...HELD, KILL_GRACE_MS: "300", TAKEOVER_TIMEOUT_MS: "30000" } });
+  daemon = await TestDaemon.start({
+    env: { ...HELD, KILL_GRACE_MS: "300", TAKEOVER_TIMEOUT_MS: "30000", KEEPALIVE_MS: "50" },
+  });
 });
 afterAll(async () => {
   expect(await readFile(daemon.path("overlaps"), "utf8")).toBe("");
@@ -38,6 +40,8 @@ test("another run of the thread takes over: it waits for a tree that ignores SIG
   await Promise.all([first.body.ended, second.ended]);
   expect([codeOf(first.body), outcomesOf(first.body)]).toEqual(["superseded", 1]);
   expect(second.frames[0]?.preparation?.waitedMs).toBeGreaterThanOrEqual(250);
+  // Whoever waits for it hears that it lives: the first newline comes with the headers, the others while it waits.
+  expect(second.lines.findIndex((text) => text !== "")).toBeGreaterThanOrEqual(3);
   expect(second.frames.at(-2)).toMatchObject({ outcome: { type: "finished" } });
   const pid = (await readFile(child, "utf8")).trim();
   expect(await readFile(`/proc/${pid}/status`, "utf8").catch(() => "gone")).toBe("gone");
