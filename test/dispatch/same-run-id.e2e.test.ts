@@ -13,10 +13,11 @@ beforeAll(async () => {
   daemon = await TestDaemon.start({ env: { ...HELD, KEEPALIVE_MS: "100" } });
 });
 afterAll(async () => {
-  expect(await overlaps()).toBe("");
+  const seen = await overlaps();
   await daemon.stop("SIGKILL");
   await daemon.launch(); // Ends what is left of the runs.
   await daemon[Symbol.asyncDispose]();
+  expect(seen).toBe("");
 });
 
 const overlaps = (): Promise<string> => readFile(daemon.path("overlaps"), "utf8").catch(() => "");

@@ -14,8 +14,9 @@ beforeAll(async () => {
   });
 });
 afterAll(async () => {
-  expect(await readFile(daemon.path("overlaps"), "utf8")).toBe("");
+  const overlaps = await readFile(daemon.path("overlaps"), "utf8").catch(() => "");
   await daemon[Symbol.asyncDispose]();
+  expect(overlaps).toBe("");
 });
 
 const STUBBORN: Step[] = [{ ignoreTerm: true }, OPEN, { deltas: 1 }, { sleepMs: 600_000 }];
