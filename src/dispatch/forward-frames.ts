@@ -4,7 +4,7 @@
  */
 import type { Clock } from "../clock/port.ts";
 import type { HarnessErrorCode } from "../errors.ts";
-import { HARNESS_ERROR_CODES, MAX_ERROR_MESSAGE_BYTES } from "../errors.ts";
+import { cutMessage, HARNESS_ERROR_CODES, messageOf } from "../errors.ts";
 import type { Outcome, Usage } from "../frames/frame.ts";
 import type { HarnessFrame, HarnessOutcome } from "../frames/harness-line.ts";
 import { parseHarnessLine } from "../frames/harness-line.ts";
@@ -66,6 +66,11 @@ export class FrameForwarder {
 
   get counts(): { frames: number; bytes: number } {
     return { frames: this.#frames, bytes: this.#bytes };
+  }
+
+  /** What reading failed with, for the operator: the outcome says only that it did. */
+  reportFailure(error: unknown): void {
+    this.options.log.error("harness output not read", { reason: messageOf(error), stack: (error as Error)?.stack });
   }
 
   /** Resolves at the end of `stdout`. */
@@ -161,7 +166,7 @@ export class FrameForwarder {
   }
 
   #first(what: "byte" | "frame"): void {
-    const seconds = (this.options.clock.now() - this.attempt.startedAt) / 1000;
+    const seconds = (this.options.clock.monotonic() - this.attempt.begunAt) / 1000;
     if (what === "byte") {
       this.#sawByte = true;
       this.options.metrics.firstByte(seconds);
@@ -201,13 +206,4 @@ function readUsage(said: unknown): { usage?: Usage } {
   const given = said as Readonly<Record<string, unknown>>;
   const numbers = USAGE_KEYS.flatMap((key) => (Number.isFinite(given[key]) ? [[key, given[key]]] : []));
   return numbers.length > 0 ? { usage: Object.fromEntries(numbers) as Usage } : {};
-}
-
-function cutMessage(message: string): string {
-  const bytes = Buffer.from(message, "utf8");
-  if (bytes.length <= MAX_ERROR_MESSAGE_BYTES) return message;
-  let end = MAX_ERROR_MESSAGE_BYTES - 3;
-  // Not within a character: a continuation byte is 10xxxxxx.
-  while (end > 0 && ((bytes[end] ?? 0) & 0xc0) === 0x80) end--;
-  return `${bytes.toString("utf8", 0, end)}…`;
 }

@@ -70,7 +70,9 @@ export class Attempt {
   ownerOffset = 0;
   readonly readers = new Set<Reader>();
   readonly parts = new OpenParts();
+  /** For people, and for spans. */
   readonly startedAt: number;
+  readonly begunAt: number;
   /** Resolves with the outcome's decision. */
   readonly concluded: Promise<void>;
   readonly released: Promise<void>;
@@ -89,6 +91,7 @@ export class Attempt {
     startedAt = clock.now(),
   ) {
     this.startedAt = startedAt;
+    this.begunAt = clock.monotonic();
     ({ promise: this.concluded, resolve: this.#conclude } = Promise.withResolvers<void>());
     ({ promise: this.released, resolve: this.#release } = Promise.withResolvers<void>());
     ({ promise: this.ended, resolve: this.#end } = Promise.withResolvers<void>());

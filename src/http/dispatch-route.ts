@@ -28,24 +28,24 @@ export async function dispatchRoute({ request }: RouteRequest, route: DispatchRo
   // One step of the event loop from here to the registered reader: two dispatches cannot both start.
   const body = input.parseDispatch(value);
   const claim = claimOrSay(body, route);
+  if (claim.type === "nothing") return empty();
+  const { attempt } = claim;
   const traceparent = TRACEPARENT.exec(request.headers.get("traceparent") ?? "")?.[0];
+  // Before anything that could fail: a run that is claimed and not started would hold its thread for ever.
+  if (claim.type === "start") dispatcher.start(claim, body.input, traceparent);
   log.info("dispatch received", {
     run: body.runId,
     thread: body.input.threadId,
     does: claim.type,
     ...(body.after === undefined ? {} : { after: body.after }),
-    ...(claim.type === "nothing" ? {} : { attempt: claim.attempt.number }),
+    attempt: attempt.number,
     ...(claim.type === "start" && claim.predecessor ? { takesOver: claim.predecessor.run.id } : {}),
     ...(traceparent ? { traceparent } : {}),
   });
-  if (claim.type === "nothing") return empty();
   const from = claim.type === "attach" ? claim.from : { offset: 0 };
-  const { attempt } = claim;
   // Past its outcome a run has nothing left to own: who reads its end already is not sent away for it.
   const asked = { request, attempt, from, encoding: "ndjson", owner: attempt.live } as const;
-  const response = respondWithFrames(asked, route.readers);
-  if (claim.type === "start") dispatcher.start(claim, body.input, traceparent);
-  return response;
+  return respondWithFrames(asked, route.readers);
 }
 
 /** A refusal is the control plane's to read, but the operator looks for the reason as well. */

@@ -33,6 +33,7 @@ export function createRoutes(options: RoutesOptions): LoadedRoutes {
   const { registry, tombstones } = dispatcher;
   const readers: ReaderOptions = {
     clock,
+    log,
     keepaliveMs: config.keepaliveMs,
     metrics: () => modules.metrics,
     onActivity: () => dispatcher.touch(),
