@@ -354,8 +354,13 @@ function parseCapabilities(text: string): HarnessCapabilities | string {
   if (sessionFiles === null) return { resume, clientTools, sessionFiles };
   const { main, side } = sessionFiles as Record<string, unknown>;
   const isPattern = (value: unknown): value is string =>
-    typeof value === "string" && value.includes("<id>") && !isAbsolute(value) && !value.split("/").includes("..");
-  if (!isPattern(main) || !isPattern(side)) return `sessionFiles needs main and side, relative and with "<id>"`;
+    typeof value === "string" &&
+    value.split("*").length <= 2 &&
+    value.includes("<id>") &&
+    !isAbsolute(value) &&
+    !value.split("/").includes("..");
+  if (!isPattern(main) || !isPattern(side))
+    return `sessionFiles needs main and side, relative, with "<id>" and at most one "*"`;
   return { resume, clientTools, sessionFiles: { main, side } };
 }
 

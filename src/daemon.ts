@@ -1,27 +1,22 @@
 /**
- * `serve`, put together: builds the parts, listens, then closes what an earlier daemon on the state folder left.
+ * `serve`, put together: listens, then builds the parts (build-parts.ts) and closes what an earlier daemon on the state
+ * folder left.
  *
- * Nothing heavy is loaded and nothing slow is done before it listens; what needs either waits for it. /health waits
- * for nothing.
+ * Nothing is loaded and nothing slow is done before it listens that listening does not need; what needs it waits for
+ * it. /health waits for nothing.
  */
+import type { Parts } from "./build-parts.ts";
 import type { Clock } from "./clock/port.ts";
 import type { Config } from "./config.ts";
-import { Dispatcher } from "./dispatch/dispatcher.ts";
 import type { StateDir } from "./dispatch/state-dir.ts";
 import { addNonce, layOutStateDir, replaceableIn } from "./dispatch/state-dir.ts";
 import { errnoOf, messageOf } from "./errors.ts";
-import { createLargeJson } from "./frames/large-lines.ts";
-import { createHarnessRegistry } from "./harness/registry.ts";
-import { isConnectionOpen } from "./http/connection-state.ts";
-import type { LateModules } from "./http/server.ts";
+import { TokenAuth } from "./http/auth.ts";
 import { startServer } from "./http/server.ts";
-import { watchReaders } from "./http/watch-readers.ts";
 import type { Log } from "./log/port.ts";
 import type { Redactor } from "./log/redact.ts";
 import { lockFile, makeNonDumpable } from "./process/native.ts";
-import { createProcesses } from "./process/run-processes.ts";
 import { randomHex } from "./random-hex.ts";
-import { createPointers } from "./session/pointer.ts";
 
 export interface DaemonOptions {
   readonly config: Config;
@@ -57,40 +52,39 @@ export function startDaemon({ config, clock, log, redactor, selfArgv }: DaemonOp
   redactor.hide([config.token.reveal()]);
   const nonce = randomHex(16);
   const earlierNonces = addNonce(state, nonce);
-  const largeJson = createLargeJson();
-  const processes = createProcesses({ clock, log, nonce, scannerArgv: [...selfArgv, "proc-scan"] });
-  const dispatcher = new Dispatcher({
-    config,
-    clock,
-    log,
-    redactor,
-    largeJson,
-    state,
-    nonce,
-    earlierNonces,
-    processes,
-    pointers: createPointers(state.threads),
-    harnesses: createHarnessRegistry(config, selfArgv),
-    ownerIsThere: ({ owner }) => owner?.connection === undefined || isConnectionOpen(owner.connection),
-  });
-  const { promise: late, resolve: loaded } = Promise.withResolvers<LateModules>();
-  const server = listen(config, () => startServer({ config, clock, log, redactor, largeJson, dispatcher, late }));
-  const url = `http://${addressOf(config.host)}:${server.port}`;
+  const auth = new TokenAuth(config.token, clock);
+  const isolation = config.agentUser ? "user" : "none";
   const { version, bootId, appRoot } = config;
-  log.info("listening", {
-    url,
-    port: server.port,
-    version,
-    bootId,
-    appRoot,
-    isolation: config.agentUser ? "user" : "none",
-  });
+  let stopping = false;
+  let parts: Parts | undefined;
+  const { promise: built, resolve: build } = Promise.withResolvers<Parts>();
+  const server = listen(config, () =>
+    startServer({
+      config,
+      log,
+      health: {
+        auth,
+        bootId,
+        version,
+        isolation,
+        draining: () => stopping,
+        liveRuns: () => parts?.dispatcher.registry.liveCount ?? 0,
+      },
+      routes: built.then(({ routes }) => routes),
+      metrics: () => parts?.metrics,
+    }),
+  );
+  const url = `http://${addressOf(config.host)}:${server.port}`;
+  log.info("listening", { url, port: server.port, version, bootId, appRoot, isolation });
 
-  const begun = loadLate(config, clock, dispatcher).then(async (modules) => {
-    loaded(modules);
-    await dispatcher.begin(modules.metrics);
-    return modules;
-  });
+  const begin = async (): Promise<void> => {
+    await clock.sleep(LOAD_AFTER_MS);
+    const { buildParts } = await import("./build-parts.ts");
+    parts = await buildParts({ config, clock, log, redactor, selfArgv, state, nonce, earlierNonces, auth, server });
+    build(parts);
+    await parts.dispatcher.begin(parts.metrics);
+  };
+  const begun = begin();
   const failed = begun.then(
     () => new Promise<never>(() => {}),
     (error: unknown) => {
@@ -98,29 +92,22 @@ export function startDaemon({ config, clock, log, redactor, selfArgv }: DaemonOp
     },
   );
   failed.catch(() => {}); // For the caller to look at.
-  const stopWatch = watchReaders({
-    clock,
-    log,
-    keepaliveMs: config.keepaliveMs,
-    stallMs: config.readerStallMs,
-    readers: () => dispatcher.readers(),
-  });
 
   return {
     url,
     failed,
     async stop() {
+      stopping = true;
+      log.info("draining", { runs: parts?.dispatcher.registry.liveCount ?? 0 });
+      const { dispatcher, close } = await built;
       dispatcher.draining = true;
-      log.info("draining", { runs: dispatcher.registry.liveCount });
       await dispatcher.stop(STOP_RUNS_MS);
       // Answers that are still being read get their last bytes, and until then whoever asks gets an answer.
       const until = clock.monotonic() + LAST_BYTES_MS;
       while (server.pendingRequests > 0 && clock.monotonic() < until) await clock.sleep(LAST_BYTES_LOOK_MS);
       await server.stop(true);
-      stopWatch();
-      processes.stop();
-      largeJson.stop();
-      (await begun).metrics.stop();
+      await begun;
+      close();
       log.info("stopped");
     },
   };
@@ -149,20 +136,6 @@ function listen<T>({ host, port }: Config, start: () => T): T {
   } catch (error) {
     throw new StartError(`cannot listen on ${host} port ${port}: ${errnoOf(error) ?? messageOf(error)}`);
   }
-}
-
-/** What costs too much to be loaded before the daemon listens: the schemas, the metrics. */
-async function loadLate(config: Config, clock: Clock, dispatcher: Dispatcher) {
-  await clock.sleep(LOAD_AFTER_MS);
-  // One after the other: /health is answered in between.
-  const input = await import("./dispatch/input.ts");
-  const prometheus = await import("./metrics/prometheus.ts");
-  const metrics = prometheus.createPrometheusMetrics(clock, config.version, {
-    runs: () => dispatcher.registry.liveCount,
-    readers: () => dispatcher.readers().length,
-    draining: () => dispatcher.draining,
-  });
-  return { input, metrics };
 }
 
 /** The address under which this host reaches itself. */

@@ -86,6 +86,16 @@ export class DaemonError extends Error {
   }
 }
 
+/** Cuts a message to `MAX_ERROR_MESSAGE_BYTES` of UTF-8, between characters. What it must not show is replaced before. */
+export function cutMessage(message: string): string {
+  const bytes = Buffer.from(message, "utf8");
+  if (bytes.length <= MAX_ERROR_MESSAGE_BYTES) return message;
+  let end = MAX_ERROR_MESSAGE_BYTES - "…".length * 3;
+  // A continuation byte is 10xxxxxx.
+  while (end > 0 && ((bytes[end] ?? 0) & 0xc0) === 0x80) end--;
+  return `${bytes.toString("utf8", 0, end)}…`;
+}
+
 /** The text of anything thrown, for a log. */
 export function messageOf(thrown: unknown): string {
   return thrown instanceof Error ? thrown.message : String(thrown);

@@ -12,9 +12,12 @@ const EXIT_INTERNAL = 70;
 
 const STARTED_OFTEN = new Set(["serve", "harness"]);
 
-/** In a compiled binary the script is within it; elsewhere it has to be named. */
+/**
+ * In a compiled binary the script is within it; elsewhere it has to be named. The binary is named by what the kernel
+ * runs: its path may lead to another file by now, or to none, when it was replaced under a running daemon.
+ */
 function selfArgv(): string[] {
-  return Bun.main.startsWith("/$bunfs/") ? [process.execPath] : [process.execPath, Bun.main];
+  return Bun.main.startsWith("/$bunfs/") ? ["/proc/self/exe"] : [process.execPath, Bun.main];
 }
 
 async function runServe(args: readonly string[]): Promise<number> {

@@ -1,6 +1,5 @@
 /** `dispatchd serve`: settings in, a daemon until a signal ends it, an exit code out. */
 import { mkdtempSync, readFileSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { systemClock } from "./clock/system.ts";
 import type { Env } from "./config.ts";
@@ -70,7 +69,7 @@ async function run({ args, env, cwd, version, selfArgv, stdout, onSignal, onFaul
     cwd,
     readSecretFile: (path) => readFileSync(path, "utf8"),
     randomId: () => randomHex(16),
-    ...(dev ? { devStateDir: mkdtempSync(join(tmpdir(), "dispatchd-dev-")) } : {}),
+    ...(dev ? { devStateDir: mkdtempSync(join((await import("node:os")).tmpdir(), "dispatchd-dev-")) } : {}),
   });
   // What was read is not left in /proc for others to read.
   eraseFromEnvironment(SECRET_SETTINGS);

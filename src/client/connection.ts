@@ -8,6 +8,7 @@ import { ProtocolError } from "./errors.ts";
 import { parseObject } from "./transport.ts";
 import type { Frame } from "./wire.ts";
 
+const NEWLINE = 0x0a;
 /** Above the daemon's longest frame (16 MiB of a harness, and what it adds). */
 const MAX_LINE_BYTES = 64 << 20;
 
@@ -65,19 +66,28 @@ export class Connection {
   }
 }
 
+export interface BodyWatch {
+  /** Bounds a wait for bytes. */
+  within<T>(work: Promise<T>): Promise<T>;
+  /** Called for bytes that say more than the headers did. */
+  alive(): void;
+}
+
 /**
  * Whole frames of a body, as they come; blank keepalive lines and a last line that was cut are dropped. Ends when the
- * body ends in an orderly way, throws when it breaks. `read` bounds each wait for bytes.
+ * body ends in an orderly way, throws when it breaks.
  */
-export async function* framesOf(
-  body: ReadableStream<Uint8Array>,
-  read: <T>(work: Promise<T>) => Promise<T>,
-): AsyncGenerator<Frame, void> {
+export async function* framesOf(body: ReadableStream<Uint8Array>, watch: BodyWatch): AsyncGenerator<Frame, void> {
   const reader = body.getReader();
   const splitter = new LineSplitter(MAX_LINE_BYTES, MAX_LINE_BYTES);
+  let opening = true;
   for (;;) {
-    const piece = await read(reader.read());
+    const piece = await watch.within(reader.read());
     if (piece.done) return;
+    // The daemon opens each body with a keepalive to send its headers off: that one is a part of them.
+    const keepaliveOnly = piece.value.length === 1 && piece.value[0] === NEWLINE;
+    if (!(opening && keepaliveOnly)) watch.alive();
+    opening = false;
     for (const item of splitter.push(piece.value)) {
       if (item.type !== "lines") throw new ProtocolError(`a line of more than ${MAX_LINE_BYTES} bytes`);
       for (const line of item.lines) if (line !== "") yield parseFrame(line);

@@ -3,12 +3,12 @@
  *
  *     open → read → (cut) → pause → open at the next seq → … → finish
  *
- * The pod is unreachable when no byte came for `silenceMs`, over however many connections; keepalives count, the time
- * that the consumer takes does not. A single connection is given up after half of that, since a cut cable raises no
+ * The pod is unreachable when no byte came for `silenceMs`, over however many connections; keepalives count (not the
+ * one that opens a body), the time that the consumer takes does not. A single connection is given up after half of that, since a cut cable raises no
  * event while the pod at its other end is well.
  */
 import type { Clock } from "../clock/port.ts";
-import { Connection, framesOf, SilenceError } from "./connection.ts";
+import { type BodyWatch, Connection, framesOf, SilenceError } from "./connection.ts";
 import { ProtocolError, type RefusedError, SupersededError, UnreachableError } from "./errors.ts";
 import { type Course, judgeRefusal, nextRequest, type Position, refused } from "./reattach.ts";
 import { type Ending, endingOf, isOutcome, type RunResult } from "./result.ts";
@@ -68,7 +68,7 @@ export class Follower {
   #tries = 0;
   #faults = 0;
   #startRetries = 0;
-  /** The last body ended before it gave a byte. */
+  /** The last body gave nothing but the keepalive that it opens with. */
   #barren = false;
   /** Why there is no connection. Undefined: nothing went wrong yet. */
   #cause: unknown;
@@ -112,13 +112,12 @@ export class Follower {
   }
 
   async *#readBody({ connection, body, owner }: OpenBody): AsyncGenerator<Frame, void> {
-    const read = async <T>(work: Promise<T>): Promise<T> => {
-      const piece = await this.#within(connection, work);
-      this.#byteCame();
-      return piece;
+    const watch: BodyWatch = {
+      within: (work) => this.#within(connection, work),
+      alive: () => this.#alive(),
     };
     try {
-      for await (const frame of framesOf(body, read)) {
+      for await (const frame of framesOf(body, watch)) {
         if (!this.#accept(frame)) continue;
         yield frame;
         if (frame.done) return;
@@ -202,9 +201,11 @@ export class Follower {
     const first = this.#position.attempt === undefined;
     this.#position = { ...this.#position, attempt };
     this.#bootId = bootId;
-    this.#retryUntil = Number.POSITIVE_INFINITY;
-    // Headers are a sign of life, but not again and again without a byte behind them.
-    if (!this.#barren) this.#touch();
+    // Headers are a sign of life, but not again and again with nothing behind them.
+    if (!this.#barren) {
+      this.#touch();
+      this.#retryUntil = Number.POSITIVE_INFINITY;
+    }
     this.#barren = true;
     if (first) this.observer.started({ attempt, bootId });
   }
@@ -260,7 +261,7 @@ export class Follower {
     this.#deadline = this.clock.monotonic() + this.patience.silenceMs;
   }
 
-  #byteCame(): void {
+  #alive(): void {
     this.#touch();
     this.#barren = false;
     this.#tries = 0;

@@ -127,6 +127,8 @@ export class Dispatcher {
     if (!metrics) throw new Error("a run was started before the daemon was ready");
     const { attempt, predecessor } = claim;
     this.touch();
+    // From now on: the reader that is about to come may never do so.
+    this.#watchDetached(attempt);
     metrics.runStarted();
     const order = { input, ...(traceparent ? { traceparent } : {}) };
     const shutdown = this.#shutdown.signal;
@@ -140,14 +142,15 @@ export class Dispatcher {
   /** Ends all runs as the pod's shutdown. Resolves when they have ended, or after `limitMs`. */
   async stop(limitMs: number): Promise<void> {
     this.draining = true;
-    await this.ready;
+    const limit = new AbortController();
+    const limited = this.options.clock.sleep(limitMs, limit.signal);
+    // Recovery may have gibibytes to read; what it does not close now, the next start will.
+    await Promise.race([this.ready, limited]);
     const gone = { code: "sandbox_gone", message: "the pod is shutting down", reason: "shutdown" } as const;
     const unended = this.registry.attempts().filter((attempt) => attempt.state !== "ended");
     for (const attempt of unended) attempt.stop(gone);
     this.#shutdown.abort();
-    const limit = new AbortController();
-    const all = Promise.all(unended.map((attempt) => attempt.ended));
-    await Promise.race([all, this.options.clock.sleep(limitMs, limit.signal)]);
+    await Promise.race([Promise.all(unended.map((attempt) => attempt.ended)), limited]);
     limit.abort();
     this.#stopSweep();
   }

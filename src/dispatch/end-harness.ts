@@ -24,6 +24,7 @@ export async function watchHarness(
 ): Promise<void> {
   // Goes on after this function, until stdout ends, so that a harness with something left to print can leave.
   const forwarded = forwarder.run(process.stdout).catch((error: unknown) => {
+    forwarder.reportFailure(error);
     attempt.stop({ code: "internal", message: "the daemon failed to read the harness's output" });
     throw error;
   });
@@ -34,7 +35,7 @@ export async function watchHarness(
     if (exit) attempt.conclude(outcomeOfExit(exit));
   } finally {
     stopClocks();
-    forwarded.catch(() => {}); // Reported above, where it decided the outcome.
+    forwarded.catch(() => {}); // Reported above.
   }
 }
 

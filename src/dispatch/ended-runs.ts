@@ -36,10 +36,7 @@ export class EndedRuns {
 
   /** Known at once; resolves when a restart will know it too. */
   add(run: RunSummary): Promise<void> {
-    this.#runs.delete(run.runId);
-    this.#runs.set(run.runId, run);
-    const oldest = this.#runs.keys().next().value;
-    if (this.#runs.size > KEPT_RUNS && oldest !== undefined) this.#runs.delete(oldest);
+    this.#keep(run);
     const write = this.#writes.then(() => this.#store(run));
     // A failed write must not stop the ones after it; the caller hears of its own.
     this.#writes = write.catch(() => {});
@@ -51,8 +48,7 @@ export class EndedRuns {
     for (const line of lines) {
       const run = parseRecord(line) as RunSummary | undefined;
       if (typeof run?.runId !== "string" || this.#isOver(run)) continue;
-      this.#runs.delete(run.runId);
-      this.#runs.set(run.runId, run);
+      this.#keep(run);
     }
     this.#lines = lines.length;
     try {
@@ -60,6 +56,15 @@ export class EndedRuns {
     } catch (error) {
       // On a full disk the file stays as it is, and serves.
       if (errnoOf(error) !== "ENOSPC") throw error;
+    }
+  }
+
+  #keep(run: RunSummary): void {
+    this.#runs.delete(run.runId);
+    this.#runs.set(run.runId, run);
+    for (const oldest of this.#runs.keys()) {
+      if (this.#runs.size <= KEPT_RUNS) break;
+      this.#runs.delete(oldest);
     }
   }
 

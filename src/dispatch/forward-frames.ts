@@ -4,7 +4,7 @@
  */
 import type { Clock } from "../clock/port.ts";
 import type { HarnessErrorCode } from "../errors.ts";
-import { HARNESS_ERROR_CODES, MAX_ERROR_MESSAGE_BYTES } from "../errors.ts";
+import { cutMessage, HARNESS_ERROR_CODES, messageOf } from "../errors.ts";
 import type { Outcome, Usage } from "../frames/frame.ts";
 import type { HarnessFrame, HarnessOutcome } from "../frames/harness-line.ts";
 import { parseHarnessLine } from "../frames/harness-line.ts";
@@ -30,6 +30,9 @@ const USAGE_KEYS = Object.keys({
   costUsd: true,
   turns: true,
 } satisfies Record<keyof Usage, true>);
+
+/** From this mean length on it is cheaper to copy the bytes of lines than to encode their text again. */
+const COPY_FROM_BYTES = 512;
 
 export interface ForwardOptions {
   readonly clock: Clock;
@@ -63,6 +66,11 @@ export class FrameForwarder {
 
   get counts(): { frames: number; bytes: number } {
     return { frames: this.#frames, bytes: this.#bytes };
+  }
+
+  /** What reading failed with, for the operator: the outcome says only that it did. */
+  reportFailure(error: unknown): void {
+    this.options.log.error("harness output not read", { reason: messageOf(error), stack: (error as Error)?.stack });
   }
 
   /** Resolves at the end of `stdout`. */
@@ -102,21 +110,25 @@ export class FrameForwarder {
         if (!attempt.live) return;
         if (!frame) return this.#skip(beginning, length);
         this.#forwarded(1, length);
-        if (frame.chunks.length > 0 || !frame.outcome) attempt.forwardBytes(frame.chunks, frame.body);
+        if (frame.hasChunks || !frame.outcome) attempt.forwardBytes(frame.outlines, frame.body);
         this.#note(frame);
         return;
       }
       case "lines":
-        this.#takeShort(lines.lines, lines.ascii);
+        this.#takeShort(lines);
     }
   }
 
-  #takeShort(lines: readonly string[], ascii: boolean): void {
+  #takeShort({ lines, bytes: source, ascii }: Extract<Lines, { type: "lines" }>): void {
     const frames: HarnessFrame[] = [];
+    const starts: number[] = [];
+    let next = 0;
     let onlyAscii = ascii;
     let bytes = 0;
     let last: HarnessFrame | undefined;
     for (const line of lines) {
+      const start = next;
+      next += line.length + 1;
       const frame = parseHarnessLine(line);
       if (!frame) {
         this.#skip(line, line.length);
@@ -125,7 +137,10 @@ export class FrameForwarder {
       bytes += line.length;
       onlyAscii &&= frame.verbatim;
       // An outcome has a frame of its own, written by the daemon.
-      if (frame.chunks.length > 0 || !frame.outcome) frames.push(frame);
+      if (frame.chunks.length > 0 || !frame.outcome) {
+        frames.push(frame);
+        starts.push(start);
+      }
       if (frame.sessionId !== undefined) this.options.onSession(frame.sessionId);
       if (frame.outcome) {
         last = frame;
@@ -133,7 +148,8 @@ export class FrameForwarder {
       }
     }
     if (frames.length > 0 || last) this.#forwarded(frames.length, bytes);
-    this.attempt.forward(frames, onlyAscii);
+    if (onlyAscii && bytes >= frames.length * COPY_FROM_BYTES) this.attempt.forwardCopies(frames, source, starts);
+    else this.attempt.forward(frames, onlyAscii);
     if (last) this.#note({ outcome: last.outcome as HarnessOutcome });
   }
 
@@ -150,7 +166,7 @@ export class FrameForwarder {
   }
 
   #first(what: "byte" | "frame"): void {
-    const seconds = (this.options.clock.now() - this.attempt.startedAt) / 1000;
+    const seconds = (this.options.clock.monotonic() - this.attempt.begunAt) / 1000;
     if (what === "byte") {
       this.#sawByte = true;
       this.options.metrics.firstByte(seconds);
@@ -190,13 +206,4 @@ function readUsage(said: unknown): { usage?: Usage } {
   const given = said as Readonly<Record<string, unknown>>;
   const numbers = USAGE_KEYS.flatMap((key) => (Number.isFinite(given[key]) ? [[key, given[key]]] : []));
   return numbers.length > 0 ? { usage: Object.fromEntries(numbers) as Usage } : {};
-}
-
-function cutMessage(message: string): string {
-  const bytes = Buffer.from(message, "utf8");
-  if (bytes.length <= MAX_ERROR_MESSAGE_BYTES) return message;
-  let end = MAX_ERROR_MESSAGE_BYTES - 3;
-  // Not within a character: a continuation byte is 10xxxxxx.
-  while (end > 0 && ((bytes[end] ?? 0) & 0xc0) === 0x80) end--;
-  return `${bytes.toString("utf8", 0, end)}…`;
 }

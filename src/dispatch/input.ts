@@ -7,6 +7,8 @@ import { HttpError } from "../errors.ts";
 
 const MAX_RUN_ID_CHARS = 256;
 const MAX_THREAD_ID_CHARS = 1024;
+/** Linux starts no process with a variable of 128 KiB, its name included. */
+const MAX_ENV_BYTES = 127 * 1024;
 // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what it is for
 const CONTROL_CHARACTERS = /[\u0000-\u001f\u007f-\u009f]/;
 
@@ -25,7 +27,10 @@ const userMessage = z
 /** Variables of a process: no `=` in a name and no NUL anywhere, or the start of the process would fail. */
 export const envSchema = z.record(
   z.string().regex(/^[A-Za-z_][A-Za-z0-9_]*$/, "is no name of an environment variable"),
-  z.string().refine((value) => !value.includes("\0"), "must not contain NUL"),
+  z
+    .string()
+    .refine((value) => !value.includes("\0"), "must not contain NUL")
+    .refine((value) => Buffer.byteLength(value) <= MAX_ENV_BYTES, `must be at most ${MAX_ENV_BYTES} bytes`),
 );
 
 const inputSchema = z.looseObject({

@@ -55,9 +55,6 @@ export async function makeFolders(
   state: StateDir,
   harness: Harness,
 ): Promise<Folders> {
-  const runDir = join(state.agentRuns, randomHex(16));
-  await giveFolder(runDir, config.agentUser);
-  if (harness.capabilities.sessionFiles) await giveFolder(harness.configDir, config.agentUser);
   const repo = join(config.appRoot, "repo");
   const hasRepo = await stat(repo).then(
     (found) => found.isDirectory(),
@@ -67,9 +64,12 @@ export async function makeFolders(
   if (asked === "/repo" && !hasRepo) {
     throw new DaemonError("turn_failed", "input.workspace.cwd is /repo, but there is no checkout on this pod");
   }
-  if (asked !== null && hasRepo) return { cwd: repo, runDir };
-  const cwd = join(state.agentThreads, fileNameOf(input.threadId));
-  await giveFolder(cwd, config.agentUser);
+  const cwd = asked !== null && hasRepo ? repo : join(state.agentThreads, fileNameOf(input.threadId));
+  if (cwd !== repo) await giveFolder(cwd, config.agentUser);
+  if (harness.capabilities.sessionFiles) await giveFolder(harness.configDir, config.agentUser);
+  // Last: what fails before it leaves nothing to clear away.
+  const runDir = join(state.agentRuns, randomHex(16));
+  await giveFolder(runDir, config.agentUser);
   return { cwd, runDir };
 }
 
@@ -113,7 +113,8 @@ export function secretsOf(input: DispatchInput, configured: Readonly<Record<stri
 
 /** A path or an address without credentials is no secret, and hiding it would hide the reason of a failure. */
 function isPlace(value: string): boolean {
-  return value.startsWith("/") || /^https?:\/\/[^@?#]*$/.test(value);
+  // Lower case, as paths mostly are: one base64 text in 64 begins with a slash.
+  return /^(\/[a-z0-9._-]+)+\/?$/.test(value) || /^https?:\/\/[^@?#]*$/.test(value);
 }
 
 export function buildDocument(

@@ -16,7 +16,7 @@ import type { Tombstones } from "./tombstones.ts";
 export type Claim =
   /** A new attempt. `predecessor` works on the same thread and was told to stop. */
   | { readonly type: "start"; readonly attempt: Attempt; readonly predecessor: Attempt | undefined }
-  /** Read the run from `from`: a byte of the log, or the frame after a seq. Its poster becomes the owner. */
+  /** Read the run from `from`: a byte of the log, or the frame after a seq. Its poster becomes the owner of a live one. */
   | { readonly type: "attach"; readonly attempt: Attempt; readonly from: ReadFrom }
   /** There is nothing after what the caller has. */
   | { readonly type: "nothing" };

@@ -35,11 +35,14 @@ export async function dropEndedRuns(options: RetentionOptions): Promise<void> {
 async function dropRun(attempt: Attempt, { registry, endedRuns, log }: RetentionOptions): Promise<void> {
   const { run } = attempt;
   try {
-    registry.drop(run);
     const summary = attempt.summary();
+    // In one step: a run that is in neither list would be started a second time.
+    registry.drop(run);
+    const stored = endedRuns.add(summary);
+    stored.catch(() => {}); // Looked at below, when the log is closed.
     await attempt.log.close();
     try {
-      await endedRuns.add(summary);
+      await stored;
     } catch {
       // On a full disk the log makes the room for what stays of it; whatever else it was is told by the second time.
       await rm(logPath(run.folder, attempt.number), { force: true });

@@ -66,12 +66,14 @@ export async function runDispatch(
   const { clock, metrics } = parts;
   const log = parts.log.child({ run: attempt.run.id, attempt: attempt.number, thread: attempt.run.threadId });
   const startedAt = clock.monotonic();
-  const unhide = parts.redactor.hide(secretsOf(order.input, parts.configuredEnv()));
+  // Once: what is hidden is what the harness gets, whatever is configured meanwhile.
+  const configured = parts.configuredEnv();
+  const unhide = parts.redactor.hide(secretsOf(order.input, configured));
   let turn: Turn | undefined;
   try {
     await waitForPredecessor(attempt, predecessor, parts, log);
     await store("the run could not be recorded", attempt.log.placed);
-    turn = await startTurn(attempt, order, parts, log);
+    turn = await startTurn(attempt, order, configured, parts, log);
     if (turn) await followTurn(attempt, turn, parts);
   } catch (error) {
     attempt.conclude(outcomeOf(error));
@@ -110,6 +112,7 @@ async function waitForPredecessor(
   ]);
   timeout.abort();
   if (!attempt.live) return;
+  predecessor.overtaken = timedOut;
   metrics.takeover(timedOut);
   const fields = { from: predecessor.run.id, waitedMs: Math.round(clock.monotonic() - startedAt) };
   if (timedOut) log.warn("takeover goes on without the earlier run's end", fields);
@@ -120,6 +123,7 @@ async function waitForPredecessor(
 async function startTurn(
   attempt: Attempt,
   order: AttemptOrder,
+  configured: Readonly<Record<string, string>>,
   parts: DispatchParts,
   log: Log,
 ): Promise<Turn | undefined> {
@@ -133,7 +137,7 @@ async function startTurn(
   attempt.prepared({
     home: "none",
     skills: "none",
-    waitedMs: Math.round(clock.now() - attempt.startedAt),
+    waitedMs: Math.round(clock.monotonic() - attempt.begunAt),
     session: session.state,
     ...(session.reason ? { reason: session.reason } : {}),
   });
@@ -147,7 +151,7 @@ async function startTurn(
   const process = parts.processes.spawn({
     argv: harness.argv,
     cwd: folders.cwd,
-    env: buildEnv({ config, configured: parts.configuredEnv(), input, attempt, traceparent: order.traceparent }),
+    env: buildEnv({ config, configured, input, attempt, traceparent: order.traceparent }),
     stdin: JSON.stringify(document),
     runName: runNameOf(attempt),
     ...(config.agentUser ? { user: config.agentUser } : {}),
@@ -205,7 +209,7 @@ async function settleTurn(attempt: Attempt, turn: Turn, parts: DispatchParts, lo
 
 async function savePointer(attempt: Attempt, harness: Harness, pointers: Pointers, log: Log): Promise<void> {
   const { sessionId } = attempt;
-  if (sessionId === undefined || !harness.capabilities.resume) return;
+  if (sessionId === undefined || !harness.capabilities.resume || attempt.overtaken) return;
   try {
     await pointers.write({ threadId: attempt.run.threadId, sessionId, harness: harness.id });
   } catch (error) {

@@ -1,6 +1,7 @@
 /**
  * The frames of one attempt, on the pod's own disk. One writer, any number of readers, and every reader, live or late,
- * reads the file: so all of them see the same lines in the same order, and memory stays flat whatever a run prints.
+ * reads what is in the file: so all of them see the same lines in the same order, and memory stays flat whatever a run
+ * prints. What was written last is kept for readers who are close behind, so that they do not read it back.
  *
  * - `end` is how far readers may read. It moves by whole lines, after they are written; nothing is fsynced.
  * - What waits for the disk is bounded by the writer, who asks for `drained()` before it takes more from the harness.
@@ -26,6 +27,10 @@ export type LogFile = Pick<FileHandle, "read" | "stat" | "truncate" | "close"> &
 
 /** Bytes that may wait for the disk before the harness's stdout is not read any more. */
 export const MAX_PENDING_BYTES = 1 << 20;
+/** Bytes of what was written last that are kept while somebody reads. */
+const MAX_RECENT_BYTES = 1 << 20;
+/** Up to here appends are put together for one write; copying more would cost more than another write. */
+const BATCH_BYTES = 64 << 10;
 
 export class RunLog {
   #queue: Buffer[] = [];
@@ -34,6 +39,8 @@ export class RunLog {
   #fileEnd: number;
   #end: number;
   #tail: Buffer[] = [];
+  #recent: { readonly start: number; readonly bytes: Buffer }[] = [];
+  #recentBytes = 0;
   #finished = false;
   #waiters: (() => void)[] = [];
   #drainers: (() => void)[] = [];
@@ -152,12 +159,18 @@ export class RunLog {
   }
   async release(): Promise<void> {
     this.#users--;
+    if (this.#users === 0) {
+      this.#recent = [];
+      this.#recentBytes = 0;
+    }
     await this.#closeIfUnused();
   }
 
   /** Up to `maxBytes` from `offset`, which is below `end`. Empty only at the end. */
   async read(offset: number, maxBytes: number): Promise<Buffer> {
     if (offset >= this.#fileEnd) return this.#readTail(offset, maxBytes);
+    const recent = this.#recent.find(({ start, bytes }) => offset >= start && offset < start + bytes.length);
+    if (recent) return recent.bytes.subarray(offset - recent.start, offset - recent.start + maxBytes);
     const buffer = Buffer.allocUnsafe(Math.min(maxBytes, this.#fileEnd - offset));
     this.retain();
     try {
@@ -269,8 +282,7 @@ export class RunLog {
   async #write(): Promise<void> {
     this.#writing = true;
     while (this.#queue.length > 0) {
-      const batch = this.#queue.length === 1 ? (this.#queue[0] as Buffer) : Buffer.concat(this.#queue);
-      this.#queue = [];
+      const batch = this.#takeBatch();
       const failedBefore = this.#failure !== undefined;
       if (!failedBefore) await this.#store(batch);
       if (this.#failure !== undefined) this.#tail.push(batch);
@@ -282,9 +294,26 @@ export class RunLog {
     this.#writing = false;
   }
 
+  #takeBatch(): Buffer {
+    let count = 1;
+    for (let bytes = this.#queue[0]?.length ?? 0; count < this.#queue.length; count++) {
+      bytes += this.#queue[count]?.length ?? 0;
+      if (bytes > BATCH_BYTES) break;
+    }
+    const parts = this.#queue.splice(0, count);
+    return parts.length === 1 ? (parts[0] as Buffer) : Buffer.concat(parts);
+  }
+
+  #remember(bytes: Buffer): void {
+    this.#recent.push({ start: this.#fileEnd, bytes });
+    this.#recentBytes += bytes.length;
+    while (this.#recentBytes > MAX_RECENT_BYTES) this.#recentBytes -= this.#recent.shift()?.bytes.length ?? 0;
+  }
+
   async #store(batch: Buffer): Promise<void> {
     try {
       await this.#writeWhole(batch);
+      if (this.#users > 0) this.#remember(batch);
       this.#fileEnd += batch.length;
     } catch (error) {
       this.#failure = error;

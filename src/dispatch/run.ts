@@ -17,6 +17,10 @@ import type { DispatchInput } from "./input.ts";
 import type { Reader } from "./reader.ts";
 import type { RunLog } from "./run-log.ts";
 
+const NEWLINE = 0x0a;
+/** `{"seq":`, a comma, a newline, and a number as long as they get. */
+const SEQ_TEXT_BYTES = 32;
+
 export type AttemptState = "preparing" | "running" | "settling" | "ended";
 
 /** Why an attempt is ended from outside. */
@@ -59,12 +63,16 @@ export class Attempt {
   detachedAt: number | undefined;
   endedAt: number | undefined;
   lastSeq = 0;
+  /** True when the thread's next run began before this one was released: the conversation is that one's now. */
+  overtaken = false;
   owner: Reader | undefined;
   /** How far whole frames were handed to the last owner, for a dispatch that takes up where it was lost. */
   ownerOffset = 0;
   readonly readers = new Set<Reader>();
   readonly parts = new OpenParts();
+  /** For people, and for spans. */
   readonly startedAt: number;
+  readonly begunAt: number;
   /** Resolves with the outcome's decision. */
   readonly concluded: Promise<void>;
   readonly released: Promise<void>;
@@ -83,6 +91,7 @@ export class Attempt {
     startedAt = clock.now(),
   ) {
     this.startedAt = startedAt;
+    this.begunAt = clock.monotonic();
     ({ promise: this.concluded, resolve: this.#conclude } = Promise.withResolvers<void>());
     ({ promise: this.released, resolve: this.#release } = Promise.withResolvers<void>());
     ({ promise: this.ended, resolve: this.#end } = Promise.withResolvers<void>());
@@ -125,6 +134,21 @@ export class Attempt {
       text += `{"seq":${++this.lastSeq},${frame.body}\n`;
     }
     this.log.append(Buffer.from(text, ascii ? "latin1" : "utf8"));
+  }
+
+  /** As `forward`, for frames whose bodies are ASCII text that begins behind the brace at `starts` in `source`. */
+  forwardCopies(frames: readonly HarnessFrame[], source: Buffer, starts: readonly number[]): void {
+    if (!this.live || frames.length === 0) return;
+    const lines = Buffer.allocUnsafeSlow(source.length + frames.length * SEQ_TEXT_BYTES);
+    let at = 0;
+    for (const [index, { chunks, body }] of frames.entries()) {
+      for (const chunk of chunks) this.parts.note(chunk);
+      at += lines.write(`{"seq":${++this.lastSeq},`, at, "latin1");
+      const start = (starts[index] ?? 0) + 1;
+      at += source.copy(lines, at, start, start + body.length);
+      lines[at++] = NEWLINE;
+    }
+    this.log.append(lines.subarray(0, at));
   }
 
   /** As `forward`, for one frame whose text is bytes already. */

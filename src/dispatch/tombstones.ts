@@ -11,6 +11,7 @@ const TOMBSTONE_MS = 60_000;
 
 export class Tombstones {
   readonly #until = new Map<string, number>();
+  #work: Promise<void> = Promise.resolve();
 
   constructor(
     private readonly folder: string,
@@ -26,7 +27,7 @@ export class Tombstones {
   async add(runId: string): Promise<void> {
     const until = this.clock.now() + TOMBSTONE_MS;
     this.#until.set(runId, until);
-    await writeWhole(this.#path(runId), JSON.stringify({ runId, until }));
+    await this.#inOrder(() => writeWhole(this.#path(runId), JSON.stringify({ runId, until })));
   }
 
   /** Reads what an earlier daemon left. */
@@ -48,8 +49,15 @@ export class Tombstones {
     for (const [runId, until] of this.#until) {
       if (this.clock.now() < until) continue;
       this.#until.delete(runId);
-      await rm(this.#path(runId), { force: true });
+      await this.#inOrder(() => rm(this.#path(runId), { force: true }));
     }
+  }
+
+  /** One after the other: a file that is removed must not be the one that was written since. */
+  #inOrder(work: () => Promise<void>): Promise<void> {
+    const done = this.#work.then(work);
+    this.#work = done.catch(() => {}); // The caller hears of its own.
+    return done;
   }
 
   #path(runId: string): string {

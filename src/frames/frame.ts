@@ -1,6 +1,6 @@
 /**
  * A frame is one line of a run's output: a JSON object, split at 0x0A only. These types are the wire; the golden
- * files under test/golden pin them.
+ * files under test/http/golden pin them.
  */
 import type { RunErrorCode } from "../errors.ts";
 

@@ -5,7 +5,7 @@
 import { isUtf8 } from "node:buffer";
 import { parseHarnessLine } from "./harness-line.ts";
 import type { LargeFrame } from "./large-lines.ts";
-import { outlineOf } from "./open-parts.ts";
+import { outlinesOf } from "./open-parts.ts";
 
 declare const self: Worker;
 
@@ -29,7 +29,8 @@ function parseLine(bytes: Uint8Array): LargeFrame | undefined {
   if (frame === undefined) return undefined;
   const isSame = frame.verbatim && isUtf8(bytes);
   const body = isSame ? bytes.subarray(1) : new TextEncoder().encode(frame.body);
-  return { ...frame, chunks: frame.chunks.map(outlineOf), body };
+  const { chunks, ...rest } = frame;
+  return { ...rest, outlines: outlinesOf(chunks), hasChunks: chunks.length > 0, body };
 }
 
 function textOf(bytes: Uint8Array): string {

@@ -1,12 +1,15 @@
 /** The worker thread for JSON that is too large to be parsed between two answers of /health. Started when needed. */
+import type { Chunk } from "./frame.ts";
 import type { HarnessFrame } from "./harness-line.ts";
 
 /** What one parse on the daemon's own thread may take: 256 KiB are about 1 ms. */
 export const LARGE_BYTES = 256 << 10;
 
-/** As `HarnessFrame`, but its body is bytes and its chunks are outlines. */
-export interface LargeFrame extends Omit<HarnessFrame, "body"> {
+/** As `HarnessFrame`, but its body is bytes, and of its chunks there is what opens and closes parts. */
+export interface LargeFrame extends Omit<HarnessFrame, "body" | "chunks"> {
   readonly body: Uint8Array;
+  readonly outlines: readonly Chunk[];
+  readonly hasChunks: boolean;
 }
 
 /** Takes over the bytes that it is given, and the whole buffer that they are in. */

@@ -106,9 +106,17 @@ export class OpenParts {
   }
 }
 
-/** As much of a chunk as `OpenParts.note` looks at: what a worker sends across instead of megabytes. */
-export function outlineOf(chunk: Chunk): Chunk {
-  if (typeof chunk !== "object" || chunk === null) return chunk;
-  const { type, id, toolCallId, preliminary, messageId } = chunk;
-  return { type, id, toolCallId, preliminary, messageId };
+const NOTED =
+  /^(start|start-step|finish-step|reset-step|finish|abort|(text|reasoning)-(start|end)|tool-(?!input-delta).*)$/;
+
+/**
+ * As much of `chunks` as `OpenParts.note` looks at: what a worker sends across instead of megabytes, or of a million
+ * small chunks.
+ */
+export function outlinesOf(chunks: readonly Chunk[]): Chunk[] {
+  return chunks.flatMap((chunk) => {
+    if (typeof chunk !== "object" || chunk === null || !NOTED.test(chunk.type)) return [];
+    const { type, id, toolCallId, preliminary, messageId } = chunk;
+    return [{ type, id, toolCallId, preliminary, messageId }];
+  });
 }

@@ -8,8 +8,8 @@ import { isAscii } from "node:buffer";
 const NEWLINE = 0x0a;
 
 export type Lines =
-  /** Short lines, without their newlines. */
-  | { readonly type: "lines"; readonly lines: readonly string[]; readonly ascii: boolean }
+  /** Short lines, without their newlines, and the bytes that they were decoded from. */
+  | { readonly type: "lines"; readonly lines: readonly string[]; readonly bytes: Buffer; readonly ascii: boolean }
   /** One line of more than `largeBytes`, still as bytes, in a buffer of its own. */
   | { readonly type: "large"; readonly bytes: Buffer }
   /** A line passed `maxBytes`; nothing can be read any more. */
@@ -66,14 +66,14 @@ export class LineSplitter {
     this.#carried = 0;
     if (isLarge) return { type: "large", bytes: line };
     const ascii = isAscii(line);
-    return { type: "lines", lines: [decode(line, ascii)], ascii };
+    return { type: "lines", lines: [decode(line, ascii)], bytes: line, ascii };
   }
 
   *#whole(region: Buffer): Generator<Lines> {
     const limit = Math.min(this.largeBytes, this.maxBytes);
     if (region.length <= limit) {
       const ascii = isAscii(region);
-      yield { type: "lines", lines: decode(region, ascii).split("\n"), ascii };
+      yield { type: "lines", lines: decode(region, ascii).split("\n"), bytes: region, ascii };
       return;
     }
     // A piece as large as that may hold a large line: one by one.

@@ -1,5 +1,8 @@
 /** `POST /dispatch`: starts, takes up or replays a run, and answers with its frames. */
 import type { Dispatcher } from "../dispatch/dispatcher.ts";
+import type { DispatchBody } from "../dispatch/input.ts";
+import type { Claim } from "../dispatch/registry.ts";
+import { HttpError } from "../errors.ts";
 import type { Log } from "../log/port.ts";
 import { empty } from "./answer.ts";
 import type { ReaderOptions } from "./readers.ts";
@@ -24,21 +27,35 @@ export async function dispatchRoute({ request }: RouteRequest, route: DispatchRo
   const value = await route.readBody(request);
   // One step of the event loop from here to the registered reader: two dispatches cannot both start.
   const body = input.parseDispatch(value);
-  const claim = dispatcher.registry.claim(body);
+  const claim = claimOrSay(body, route);
+  if (claim.type === "nothing") return empty();
+  const { attempt } = claim;
   const traceparent = TRACEPARENT.exec(request.headers.get("traceparent") ?? "")?.[0];
+  // Before anything that could fail: a run that is claimed and not started would hold its thread for ever.
+  if (claim.type === "start") dispatcher.start(claim, body.input, traceparent);
   log.info("dispatch received", {
     run: body.runId,
     thread: body.input.threadId,
     does: claim.type,
     ...(body.after === undefined ? {} : { after: body.after }),
-    ...(claim.type === "nothing" ? {} : { attempt: claim.attempt.number }),
+    attempt: attempt.number,
     ...(claim.type === "start" && claim.predecessor ? { takesOver: claim.predecessor.run.id } : {}),
     ...(traceparent ? { traceparent } : {}),
   });
-  if (claim.type === "nothing") return empty();
   const from = claim.type === "attach" ? claim.from : { offset: 0 };
-  const asked = { request, attempt: claim.attempt, from, encoding: "ndjson", owner: true } as const;
-  const response = respondWithFrames(asked, route.readers);
-  if (claim.type === "start") dispatcher.start(claim, body.input, traceparent);
-  return response;
+  // Past its outcome a run has nothing left to own: who reads its end already is not sent away for it.
+  const asked = { request, attempt, from, encoding: "ndjson", owner: attempt.live } as const;
+  return respondWithFrames(asked, route.readers);
+}
+
+/** A refusal is the control plane's to read, but the operator looks for the reason as well. */
+function claimOrSay(body: DispatchBody, { dispatcher, log }: DispatchRoute): Claim {
+  try {
+    return dispatcher.registry.claim(body);
+  } catch (error) {
+    if (error instanceof HttpError) {
+      log.info("dispatch refused", { run: body.runId, thread: body.input.threadId, code: error.code });
+    }
+    throw error;
+  }
 }

@@ -4,6 +4,8 @@ import type { Connection } from "../dispatch/reader.ts";
 import { Reader } from "../dispatch/reader.ts";
 import type { ReadFrom } from "../dispatch/registry.ts";
 import type { Attempt } from "../dispatch/run.ts";
+import { messageOf } from "../errors.ts";
+import type { Log } from "../log/port.ts";
 import type { Metrics } from "../metrics/port.ts";
 import type { FrameEncoding } from "./stream-frames.ts";
 import { streamFrames } from "./stream-frames.ts";
@@ -19,6 +21,7 @@ export interface StreamRequest {
 
 export interface ReaderOptions {
   readonly clock: Clock;
+  readonly log: Log;
   readonly keepaliveMs: number;
   readonly metrics: () => Metrics | undefined;
   readonly onActivity: () => void;
@@ -51,6 +54,7 @@ export function respondWithFrames(asked: StreamRequest, options: ReaderOptions):
     onActivity: options.onActivity,
     onClose: () => attempt.removeReader(reader),
     onLost: (why) => options.metrics()?.readerLost(why),
+    onFailed: (error) => options.log.error("run log not read", { run: attempt.run.id, reason: messageOf(error) }),
   });
   // The runtime's cancel of the stream comes with it, but not for a request that was gone before it was answered.
   if (request.signal.aborted) reader.lose("closed");

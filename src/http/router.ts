@@ -18,6 +18,11 @@ type Methods = Readonly<Record<string, Handler>>;
 
 export interface Routes {
   readonly health: Handler;
+  /** The others. A request waits for them. */
+  readonly loaded: Promise<LoadedRoutes>;
+}
+
+export interface LoadedRoutes {
   /** By exact path. */
   readonly fixed: Readonly<Record<string, Methods>>;
   /** By what follows `/runs/:id`: "" or "/frames". */
@@ -43,10 +48,11 @@ export function createRouter(
       if (!auth.allows(request.headers.get("authorization"))) {
         throw new HttpError("unauthorized", undefined, {}, { "WWW-Authenticate": "Bearer" });
       }
-      const fixed = Object.hasOwn(routes.fixed, path) ? routes.fixed[path] : undefined;
+      const loaded = await routes.loaded;
+      const fixed = Object.hasOwn(loaded.fixed, path) ? loaded.fixed[path] : undefined;
       if (fixed) return await pick(fixed, request)({ request, url, runId: "" });
       const [, id, rest = ""] = RUN_PATH.exec(path) ?? [];
-      const run = Object.hasOwn(routes.run, rest) ? routes.run[rest] : undefined;
+      const run = Object.hasOwn(loaded.run, rest) ? loaded.run[rest] : undefined;
       if (id === undefined || !run) throw new HttpError("not_found");
       return await pick(run, request)({ request, url, runId: decode(id) });
     } catch (error) {

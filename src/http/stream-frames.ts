@@ -28,6 +28,8 @@ export interface StreamOptions {
   readonly onActivity: () => void;
   /** Called when it is over because its reader is lost: before `onClose`. */
   readonly onLost: (why: string) => void;
+  /** Called when the log cannot be read: the body breaks off. */
+  readonly onFailed: (error: unknown) => void;
   /** Called once, when the stream is over in whatever way. */
   readonly onClose: () => void;
 }
@@ -116,6 +118,7 @@ export function streamFrames(options: StreamOptions): ReadableStream<Uint8Array>
           close();
           controller.close();
         } catch (error) {
+          options.onFailed(error);
           close();
           controller.error(error);
         }

@@ -15,18 +15,17 @@ export interface JsonLogOptions {
 
 /** A log that writes JSON lines: `{"time","level","event",…fields}`. */
 export function createJsonLog(options: JsonLogOptions, base: LogFields = {}): Log {
+  const { clock, redactor, write } = options;
   const threshold = LOG_LEVELS.indexOf(options.level);
+  // Within the values: a secret that reads like a name of ours must not change an event, or break the line.
+  const toJson = (fields: LogFields): string =>
+    JSON.stringify(fields, (_key, value) => (typeof value === "string" ? redactor.clean(value) : value)).slice(1, -1);
   const emit = (level: LogLevel, event: string, fields?: LogFields): void => {
     if (LOG_LEVELS.indexOf(level) < threshold) return;
-    const record = { time: new Date(options.clock.now()).toISOString(), level, event, ...base, ...fields };
-    let line = options.redactor.clean(JSON.stringify(record));
-    if (line.length > MAX_LINE_CHARS) {
-      const { time } = record;
-      line = options.redactor.clean(
-        JSON.stringify({ time, level, event, ...base, cut: line.slice(0, MAX_LINE_CHARS / 2) }),
-      );
-    }
-    options.write(`${line}\n`);
+    const head = JSON.stringify({ time: new Date(clock.now()).toISOString(), level, event }).slice(1, -1);
+    const rest = toJson({ ...base, ...fields });
+    const shown = rest.length <= MAX_LINE_CHARS ? rest : toJson({ ...base, cut: rest.slice(0, MAX_LINE_CHARS / 2) });
+    write(`{${head}${shown === "" ? "" : `,${shown}`}}\n`);
   };
   return {
     debug: (event, fields) => emit("debug", event, fields),

@@ -1,6 +1,6 @@
 /**
  * stdout or stderr as a stream of lines, without `process.stdout`: that loads 10 ms of stream code before the daemon
- * listens. Nothing blocks on a reader that does not read.
+ * listens. Nothing blocks on a reader that does not read, and nothing throws for one that is gone.
  */
 import type { BunFile } from "bun";
 import type { LineStream } from "./line-sink.ts";
@@ -9,9 +9,14 @@ export function standardStream(file: BunFile): LineStream {
   const writer = file.writer({ highWaterMark: 1 });
   let onError = (_error: Error): void => {};
   return {
-    write(text, done) {
-      // A write that fails tells both ways.
-      Promise.all([writer.write(text), writer.flush()]).then(done, (error: Error) => onError(error));
+    async write(text, done) {
+      try {
+        // Both can fail at once, by throwing, and later.
+        await Promise.all([writer.write(text), writer.flush()]);
+        done();
+      } catch (error) {
+        onError(error instanceof Error ? error : new Error(String(error)));
+      }
     },
     on(_event, listener) {
       onError = listener;

@@ -1,8 +1,4 @@
-/**
- * A thread's pointer: which session id its conversation has on this pod. Removed first and written last by whoever
- * replaces a session's files: no pointer, no session.
- */
-import { rm } from "node:fs/promises";
+/** A thread's pointer: which session id its conversation has on this pod. */
 import { join } from "node:path";
 import { fileNameOf, parseRecord, readIfThere, writeWhole } from "../disk.ts";
 
@@ -16,11 +12,17 @@ export interface Pointer {
 export interface Pointers {
   read(threadId: string): Promise<Pointer | undefined>;
   write(pointer: Pointer): Promise<void>;
-  remove(threadId: string): Promise<void>;
 }
 
 /** Pointers as files of `folder`, each at a name made from the thread's id. */
 export function createPointers(folder: string): Pointers {
+  // One after the other: the one that was asked for last is the one that stays.
+  let work: Promise<void> = Promise.resolve();
+  const inOrder = (next: () => Promise<void>): Promise<void> => {
+    const done = work.then(next);
+    work = done.catch(() => {}); // The caller hears of its own.
+    return done;
+  };
   const path = (threadId: string): string => join(folder, `${fileNameOf(threadId)}.json`);
   return {
     async read(threadId) {
@@ -30,7 +32,6 @@ export function createPointers(folder: string): Pointers {
       if (typeof sessionId !== "string" || typeof harness !== "string") return undefined;
       return { threadId, sessionId, harness };
     },
-    write: (pointer) => writeWhole(path(pointer.threadId), JSON.stringify(pointer)),
-    remove: (threadId) => rm(path(threadId), { force: true }),
+    write: (pointer) => inOrder(() => writeWhole(path(pointer.threadId), JSON.stringify(pointer))),
   };
 }

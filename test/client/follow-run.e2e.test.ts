@@ -289,6 +289,65 @@ describe("a connection that goes quiet", () => {
   });
 });
 
+describe("a body that ends behind the keepalive that it opens with, every time", () => {
+  test.each([
+    ["breaks", false, "dispatch"],
+    ["breaks", false, "attach"],
+    ["ends", true, "dispatch"],
+    ["ends", true, "attach"],
+  ] as const)("%s (orderly: %p, %s): unreachable, after the silence that is allowed", async (_, orderly, how) => {
+    const { daemon, client } = await start({ turn: (attempt) => attempt.text("a") }, { silenceMs: 400 });
+    if (how === "attach") client.dispatch({ runId: "r", input }).detach();
+    await until(() => how === "dispatch" || daemon.runs.has("r"), "the run to be known");
+    daemon.always = { type: "barren", orderly };
+    const began = performance.now();
+    const run = how === "attach" ? client.attach("r") : client.dispatch({ runId: "r", input });
+    const { result, error } = await collect(run);
+    const tookMs = performance.now() - began;
+    expect(result).toMatchObject({ type: "unreachable", attempt: 1, lastSeq: 0, final: false });
+    expect(error).toBeInstanceOf(UnreachableError);
+    expect(tookMs).toBeGreaterThanOrEqual(399);
+    expect(tookMs).toBeLessThan(3000);
+    expect(daemon.starts).toEqual(["r#1"]);
+  });
+
+  test("in the middle of a run: unreachable, with the place to go on from", async () => {
+    const { daemon, client } = await start({ turn: (attempt) => attempt.text("a") }, { silenceMs: 400 });
+    const run = client.dispatch({ runId: "r", input });
+    const all = collect(run);
+    await until(() => run.lastSeq === 1);
+    daemon.always = { type: "barren", orderly: false };
+    daemon.cutAll();
+    expect((await all).result).toMatchObject({ type: "unreachable", attempt: 1, lastSeq: 1, final: false });
+  });
+
+  test("after the outcome: it stands, and settled is tried for as long as that is allowed", async () => {
+    const { daemon, client } = await start(
+      { turn: (attempt) => attempt.text("a").conclude({ type: "finished" }) },
+      { settledForMs: 200, silenceMs: 20_000 },
+    );
+    const run = client.dispatch({ runId: "r", input });
+    const all = collect(run);
+    await until(() => run.lastSeq === 2);
+    daemon.always = { type: "barren", orderly: false };
+    const began = performance.now();
+    daemon.cutAll();
+    const { result, error } = await all;
+    expect(error).toBeUndefined();
+    expect(result).toMatchObject({ type: "finished", final: true, complete: false });
+    expect(performance.now() - began).toBeGreaterThanOrEqual(199);
+    expect(performance.now() - began).toBeLessThan(3000);
+  });
+
+  test("is tried again ever less often", async () => {
+    const { daemon, client } = await start({}, { silenceMs: 1000, retryBaseMs: 20, retryCapMs: 5000 });
+    daemon.always = { type: "barren", orderly: false };
+    await client.dispatch({ runId: "r", input }).result();
+    // Pauses of 10 to 20, 20 to 40, 40 to 80, … ms.
+    expect(daemon.requests.length).toBeLessThanOrEqual(9);
+  });
+});
+
 describe("owners and attempts", () => {
   test("a second dispatch of an id follows the run; the first goes on as a reader, and neither fights", async () => {
     const { daemon, client } = await start({ turn: (attempt) => attempt.text("a") });

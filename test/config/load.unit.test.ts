@@ -211,6 +211,7 @@ test("capabilities are checked, and mean nothing without a program", () => {
     { ...files, main: "/<id>" },
     { ...files, main: "../<id>" },
     { ...files, side: "no-id" },
+    { ...files, main: "a/*/b/*/<id>" },
   ];
   for (const text of [...bad, ...escaping.map((sessionFiles) => JSON.stringify({ sessionFiles }))]) {
     const problems = problemsOf({ ...valid, HARNESS_RUNNER_CMD: "x", HARNESS_CAPABILITIES: text });

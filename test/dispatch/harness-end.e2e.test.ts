@@ -1,11 +1,18 @@
 /** How harnesses end, and what they leave behind. */
 import { expect, test } from "bun:test";
-import { readFile, writeFile } from "node:fs/promises";
-import { eventually, TestDaemon } from "../support/daemon.ts";
+import { copyFile, mkdtemp, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { BINARY, eventually, TestDaemon } from "../support/daemon.ts";
 import { Follower } from "../support/follow.ts";
 import { CLOSE, FINISHED, OPEN, type Step } from "../support/scripted-harness.ts";
 
 const SHORT = { KILL_GRACE_MS: "300", EXIT_GRACE_MS: "300", EOF_GRACE_MS: "300" };
+
+async function temporaryFolder(): Promise<AsyncDisposable & { path: string }> {
+  const path = await mkdtemp(join(tmpdir(), "dispatchd-binary-"));
+  return { path, [Symbol.asyncDispose]: () => rm(path, { recursive: true }) };
+}
 
 /** False for a process that is gone, and reaped. */
 async function exists(pid: number): Promise<boolean> {
@@ -39,6 +46,21 @@ test("a program that is not there", async () => {
   const error = { code: "harness_crashed", message: "the harness could not be started: ENOENT" };
   expect(frames[1]).toEqual({ seq: 2, chunks: [], outcome: { type: "failed", error } } as never);
   expect(frames[2]).toMatchObject({ done: true, error });
+});
+
+test("a binary that is moved, and then removed, under a running daemon still performs turns", async () => {
+  await using folder = await temporaryFolder();
+  const [binary, moved] = [join(folder.path, "dispatchd"), join(folder.path, "moved")];
+  await copyFile(BINARY, binary);
+  const env = { CLAUDE_CODE_PATH: join(folder.path, "none") };
+  await using daemon = await TestDaemon.start({ binary, harness: null, env });
+  const acts = { nothing: () => Promise.resolve(), move: () => rename(binary, moved), remove: () => rm(moved) };
+  for (const [runId, act] of Object.entries(acts)) {
+    await act();
+    const frames = await daemon.run({ runId });
+    // The built-in harness was started, and says itself what it lacks here.
+    expect(frames.at(-1)?.error?.code).toBe("turn_failed");
+  }
 });
 
 test("exits and signals are told apart, and an outcome outlives what comes after it", async () => {

@@ -7,6 +7,8 @@ import { systemClock } from "../../src/clock/system.ts";
 import { Attempt, Run } from "../../src/dispatch/run.ts";
 import { RunLog } from "../../src/dispatch/run-log.ts";
 import { respondWithFrames } from "../../src/http/readers.ts";
+import { createJsonLog } from "../../src/log/json-log.ts";
+import { Redactor } from "../../src/log/redact.ts";
 import { Follower } from "../support/follow.ts";
 
 /** The least that Bun takes, in seconds; it looks every four. */
@@ -28,6 +30,7 @@ async function followQuietRun(liftsTimeout: boolean): Promise<Follower> {
         { request, attempt, from: { offset: 0 }, encoding: "ndjson", owner: true },
         {
           clock: systemClock,
+          log: createJsonLog({ clock: systemClock, redactor: new Redactor(), level: "error", write: () => {} }),
           keepaliveMs: 60_000,
           metrics: () => undefined,
           onActivity: () => {},

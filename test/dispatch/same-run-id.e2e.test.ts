@@ -13,13 +13,14 @@ beforeAll(async () => {
   daemon = await TestDaemon.start({ env: { ...HELD, KEEPALIVE_MS: "100" } });
 });
 afterAll(async () => {
-  expect(await overlaps()).toBe("");
+  const seen = await overlaps();
   await daemon.stop("SIGKILL");
   await daemon.launch(); // Ends what is left of the runs.
   await daemon[Symbol.asyncDispose]();
+  expect(seen).toBe("");
 });
 
-const overlaps = (): Promise<string> => readFile(daemon.path("overlaps"), "utf8");
+const overlaps = (): Promise<string> => readFile(daemon.path("overlaps"), "utf8").catch(() => "");
 const startsOf = async (runId: string): Promise<string[]> =>
   (await daemon.starts()).filter((start) => start.startsWith(`${runId}#`));
 
@@ -180,7 +181,6 @@ test("an owner that closed its socket a moment ago is not there any more, whoeve
 test("settling: attaches or replays, whoever is there, and nothing changes the outcome", async () => {
   const { body, go } = await settling(daemon, { runId: "s1" });
   const again = await attach({ runId: "s1", steps: [{ exit: 1 }] });
-  await body.ended;
   await again.body.until(({ frames }) => frames.length === 3);
   expect([again.attempt, again.body.frameLines]).toEqual(["1", body.frameLines]);
   const atTheEnd = await attach({ runId: "s1", after: 3 });
@@ -188,8 +188,13 @@ test("settling: attaches or replays, whoever is there, and nothing changes the o
   const reader = new Follower(await daemon.fetch("/runs/s1/frames?after=2"));
   expect(await daemon.show("s1")).toMatchObject({ state: "settling", outcome: { type: "finished" } });
   await go();
-  await Promise.all([atTheEnd.body.ended, reader.ended]);
+  await Promise.all([body, again.body, atTheEnd.body, reader].map(({ ended }) => ended));
   expect([seqsOf(atTheEnd.body), seqsOf(reader)]).toEqual([[4], [3, 4]]);
+  // Nobody was sent away: there was nothing left to own.
+  expect([seqsOf(body), seqsOf(again.body)]).toEqual([
+    [1, 2, 3, 4],
+    [1, 2, 3, 4],
+  ]);
   expect(atTheEnd.body.frames[0]).toEqual(expect.objectContaining({ done: true }));
   expect(atTheEnd.body.frames[0]).not.toHaveProperty("error");
   expect(await startsOf("s1")).toEqual(["s1#1"]);
@@ -289,5 +294,21 @@ test("two dispatches with `after: 0` in the same millisecond: one starts, the ot
     // The later one is the owner; the body of the earlier one ended without done.
     expect(pair.filter(({ body }) => body.frames.some(({ done }) => done)).length).toBe(1);
     expect(await startsOf(runId)).toEqual([`${runId}#1`]);
+  }
+});
+
+test("an owner is looked up over IPv4 and IPv6 on a daemon that listens for both", async () => {
+  await using both = await TestDaemon.start({ env: { ...HELD, DAEMON_HOST: "::" } });
+  for (const host of ["127.0.0.1", "[::1]"]) {
+    both.url = `http://${host}:${both.port}`;
+    const runId = `over ${host}`;
+    const first = await running(both, { runId });
+    const left = new AbortController();
+    const second = await both.dispatch({ runId, steps: [OPEN, { sleepMs: 600_000 }], signal: left.signal });
+    await first.body.ended;
+    left.abort();
+    const third = await both.dispatch({ runId });
+    expect([second, third].map(({ headers }) => headers.get("x-run-attempt"))).toEqual(["2", "2"]);
+    expect((await both.cancel(runId, "?wait=1")).status).toBe(204);
   }
 });

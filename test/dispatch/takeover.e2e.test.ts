@@ -9,11 +9,14 @@ import { alone, follow, HELD, running, settling } from "./run-states.ts";
 
 let daemon: TestDaemon;
 beforeAll(async () => {
-  daemon = await TestDaemon.start({ env: { ...HELD, KILL_GRACE_MS: "300", TAKEOVER_TIMEOUT_MS: "30000" } });
+  daemon = await TestDaemon.start({
+    env: { ...HELD, KILL_GRACE_MS: "300", TAKEOVER_TIMEOUT_MS: "30000", KEEPALIVE_MS: "50" },
+  });
 });
 afterAll(async () => {
-  expect(await readFile(daemon.path("overlaps"), "utf8")).toBe("");
+  const overlaps = await readFile(daemon.path("overlaps"), "utf8").catch(() => "");
   await daemon[Symbol.asyncDispose]();
+  expect(overlaps).toBe("");
 });
 
 const STUBBORN: Step[] = [{ ignoreTerm: true }, OPEN, { deltas: 1 }, { sleepMs: 600_000 }];
@@ -38,6 +41,8 @@ test("another run of the thread takes over: it waits for a tree that ignores SIG
   await Promise.all([first.body.ended, second.ended]);
   expect([codeOf(first.body), outcomesOf(first.body)]).toEqual(["superseded", 1]);
   expect(second.frames[0]?.preparation?.waitedMs).toBeGreaterThanOrEqual(250);
+  // Whoever waits for it hears that it lives: the first newline comes with the headers, the others while it waits.
+  expect(second.lines.findIndex((text) => text !== "")).toBeGreaterThanOrEqual(3);
   expect(second.frames.at(-2)).toMatchObject({ outcome: { type: "finished" } });
   const pid = (await readFile(child, "utf8")).trim();
   expect(await readFile(`/proc/${pid}/status`, "utf8").catch(() => "gone")).toBe("gone");
@@ -90,10 +95,14 @@ test("a run that waits for a takeover is cancelled at once and lets the next one
   expect((await daemon.starts()).filter((start) => start.startsWith("w"))).toEqual(["w1#1", "w3#1"]);
 });
 
-test("after TAKEOVER_TIMEOUT_MS it starts all the same, and says so", async () => {
-  await using hasty = await TestDaemon.start({ env: { KILL_GRACE_MS: "2000", TAKEOVER_TIMEOUT_MS: "100" } });
-  const first = await running(hasty, { runId: "h1", threadId: "h", steps: STUBBORN });
-  const second = await follow(hasty, { runId: "h2", threadId: "h", steps: [FINISHED] });
+test("after TAKEOVER_TIMEOUT_MS it starts all the same, says so, and the conversation is its own", async () => {
+  const capabilities = JSON.stringify({ resume: true });
+  const env = { KILL_GRACE_MS: "1500", TAKEOVER_TIMEOUT_MS: "100", HARNESS_CAPABILITIES: capabilities };
+  await using hasty = await TestDaemon.start({ env });
+  const session = (id: string): Step => ({ json: { chunks: [], session: { id } } });
+  const steps = [{ ignoreTerm: true } as const, OPEN, session("session-1"), { sleepMs: 600_000 }];
+  const first = await running(hasty, { runId: "h1", threadId: "h", steps });
+  const second = await follow(hasty, { runId: "h2", threadId: "h", steps: [session("session-2"), FINISHED] });
   await second.ended;
   expect((await hasty.show("h1")).state).toBe("settling");
   expect(codeOf(second)).toBeUndefined();
@@ -102,6 +111,11 @@ test("after TAKEOVER_TIMEOUT_MS it starts all the same, and says so", async () =
   expect(Number(line.waitedMs)).toBeGreaterThanOrEqual(100);
   await first.body.ended;
   expect(codeOf(first.body)).toBe("superseded");
+
+  const document = hasty.path("document");
+  await hasty.run({ runId: "h3", threadId: "h", steps: [{ touch: document, document: true }] });
+  const { session: resumed } = JSON.parse(await readFile(document, "utf8")) as { session: { id?: string } };
+  expect(resumed.id).toBe("session-2");
 });
 
 test("threads do not wait for one another", async () => {

@@ -1,7 +1,7 @@
 import { expect, test } from "bun:test";
 import { endOfMessage } from "../../src/frames/end-of-message.ts";
 import type { Chunk, Outcome } from "../../src/frames/frame.ts";
-import { OpenParts, outlineOf } from "../../src/frames/open-parts.ts";
+import { OpenParts, outlinesOf } from "../../src/frames/open-parts.ts";
 import { readMessage } from "../support/read-message.ts";
 
 /** A message with all that can be open at once, and closed again. A run may end after each of these. */
@@ -138,9 +138,9 @@ test("chunks that are none do no harm", () => {
   ]);
 });
 
-test("an outline of a chunk opens and closes as the chunk does", () => {
+test("outlines of chunks open and close as the chunks do", () => {
   for (let length = 0; length <= MESSAGE.length; length++) {
     const chunks = [...MESSAGE.slice(0, length), { type: "start", messageId: "m" }];
-    expect(endAfter(chunks.map(outlineOf), { type: "finished" })).toEqual(endAfter(chunks, { type: "finished" }));
+    expect(endAfter(outlinesOf(chunks), { type: "finished" })).toEqual(endAfter(chunks, { type: "finished" }));
   }
 });

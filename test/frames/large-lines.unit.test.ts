@@ -21,7 +21,7 @@ for (const [name, line] of Object.entries(LINES)) {
     const small = parseHarnessLine(line);
     const large = await largeJson.parseLine(bytesOf(line));
     expect(Buffer.from(large?.body ?? []).toString()).toBe(small?.body ?? "none");
-    expect(large?.chunks).toEqual([{ type: "data-x", id: undefined, toolCallId: undefined } as never]);
+    expect(large).toMatchObject({ hasChunks: true, outlines: [] });
     expect(large?.sessionId).toBe(small?.sessionId as string);
     expect(large?.outcome).toEqual(small?.outcome as never);
   });
@@ -35,10 +35,9 @@ test("what opens and closes parts comes along", async () => {
     { type: "tool-output-available", toolCallId: "c", preliminary: true, output: FILL },
   ];
   const frame = await largeJson.parseLine(bytesOf(JSON.stringify({ chunks })));
-  expect(frame?.chunks).toEqual([
+  expect(frame?.outlines).toEqual([
     { type: "start", messageId: "m" },
     { type: "text-start", id: "t" },
-    { type: "text-delta", id: "t" },
     { type: "tool-output-available", toolCallId: "c", preliminary: true },
   ] as never);
 });
@@ -67,7 +66,18 @@ test("what is no frame, no JSON, or nested too deep", async () => {
 });
 
 test("many at once get their own answers", async () => {
-  const all = Array.from({ length: 20 }, (_, index) => `{"chunks":[{"type":"data-${index}","data":"${FILL}"}]}`);
+  const all = Array.from(
+    { length: 20 },
+    (_, index) => `{"chunks":[{"type":"start","messageId":"${index}"},"${FILL}"]}`,
+  );
   const frames = await Promise.all(all.map((line) => largeJson.parseLine(bytesOf(line))));
-  expect(frames.map((frame) => frame?.chunks[0]?.type)).toEqual(all.map((_, index) => `data-${index}`));
+  expect(frames.map((frame) => frame?.outlines[0]?.messageId)).toEqual(all.map((_, index) => String(index)));
+});
+
+test("a large outcome without chunks says so", async () => {
+  const said = { outcome: { type: "finished", note: FILL } };
+  expect(await largeJson.parseLine(bytesOf(JSON.stringify(said)))).toMatchObject({ hasChunks: false });
+  expect(await largeJson.parseLine(bytesOf(JSON.stringify({ ...said, chunks: [] })))).toMatchObject({
+    hasChunks: false,
+  });
 });

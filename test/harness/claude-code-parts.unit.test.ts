@@ -1,11 +1,11 @@
 /** The pure parts of the harness. */
 import { expect, test } from "bun:test";
+import { cutMessage } from "../../src/errors.ts";
 import { cliEnvironment, secretValues, withoutSecrets } from "../../src/harness/claude-code/cli-environment.ts";
 import { commandLine } from "../../src/harness/claude-code/early-start.ts";
 import { pauseAfter } from "../../src/harness/claude-code/mcp-preflight.ts";
 import { promptBlocks } from "../../src/harness/claude-code/prompt.ts";
 import { canonicalToolName, claudeCodeToolRules } from "../../src/harness/claude-code/tool-names.ts";
-import { cutText } from "../../src/harness/claude-code/turn-failure.ts";
 import { readTurnRequest } from "../../src/harness/claude-code/turn-request.ts";
 
 function request(input: Record<string, unknown>, settings: Record<string, unknown> = {}) {
@@ -117,9 +117,11 @@ test("pauses double up to the longest", () => {
 });
 
 test("a text is cut at a character", () => {
-  expect(cutText("abc", 10)).toBe("abc");
-  expect(cutText("ééééé", 8)).toBe("éé…");
-  expect(Buffer.byteLength(cutText("😀".repeat(1000), 2048))).toBeLessThanOrEqual(2048);
+  expect(cutMessage("abc")).toBe("abc");
+  expect(cutMessage("é".repeat(1024))).toBe("é".repeat(1024));
+  expect(cutMessage("é".repeat(1025))).toBe(`${"é".repeat(1022)}…`);
+  expect(Buffer.byteLength(cutMessage("😀".repeat(1000)))).toBeLessThanOrEqual(2048);
+  expect(cutMessage("😀".repeat(1000))).not.toContain("\ufffd");
 });
 
 test("headers and system prompt are on no command line", () => {

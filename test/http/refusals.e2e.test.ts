@@ -5,7 +5,7 @@ import { mkdir, mkdtemp, readdir, rm, writeFile } from "node:fs/promises";
 import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { TestDaemon } from "../support/daemon.ts";
+import { eventually, TestDaemon } from "../support/daemon.ts";
 import { FINISHED, OPEN } from "../support/scripted-harness.ts";
 import { exchange } from "./raw-exchange.ts";
 
@@ -20,6 +20,7 @@ const ROUTES = [
   ["POST", "/config"],
   ["GET", "/idle"],
   ["GET", "/metrics"],
+  ["GET", "/openapi.json"],
 ] as const;
 const UNKNOWN_PATHS = ["/", "/nope", "/runs/", "/runs/r/nope", "/runs/r/frames/", "/healthz", "/_sandbox"];
 
@@ -113,6 +114,24 @@ test("a refusal that needs no body does not wait for one", async () => {
     const answer = await exchange({ port: daemon.port, head });
     expect([head[0], answer.status]).toEqual([head[0], status]);
     expect(answer.headers.get("x-boot-id")).toBeDefined();
+  }
+});
+
+test("a body that was refused unread is not taken for the next request of its connection", async () => {
+  const bearer = `Authorization: Bearer ${daemon.token}`;
+  const hidden = `DELETE /runs/hidden HTTP/1.1\r\nHost: x\r\n${bearer}\r\n\r\n`;
+  const socket = connect(daemon.port, "127.0.0.1");
+  try {
+    let text = "";
+    socket.on("data", (bytes) => {
+      text += bytes;
+    });
+    socket.write(`POST /dispatch HTTP/1.1\r\nHost: x\r\nContent-Length: ${hidden.length}\r\n\r\n${hidden}`);
+    socket.write(`GET /idle HTTP/1.1\r\nHost: x\r\n${bearer}\r\n\r\n`);
+    await eventually(() => text.includes("idleSince"));
+    expect(text.match(/HTTP\/1\.1 \d+/g)).toEqual(["HTTP/1.1 401", "HTTP/1.1 200"]);
+  } finally {
+    socket.destroy();
   }
 });
 
@@ -229,6 +248,9 @@ test("of several refusals the first of the order is given", async () => {
   expect(await codeOf(post({ runId: "new", input: { ...other, answers: [{}] } }))).toBe("stale");
   expect(await codeOf(post({ runId: "new", after: 1, input: { ...other, answers: [{}] } }))).toBe("unknown_run");
   expect(await codeOf(post({ runId: "new", input: other }))).toBe("too_many_runs");
+  // The operator looks for it too.
+  const said = await daemon.event("dispatch refused", 0, ({ code }) => code === "too_many_runs");
+  expect(said).toMatchObject({ level: "info", run: "new", thread: "another" });
   await writeFile(go, "");
   expect((await running).at(-2)).toMatchObject({ outcome: { type: "finished" } });
 });

@@ -52,3 +52,15 @@ test("a long line is cut to one that is still JSON, and still says what it is ab
   expect(line.length).toBeLessThan(20_000);
   expect(line).not.toContain("a-secret-value");
 });
+
+test("a secret that reads like a name of ours changes no event and breaks no line", () => {
+  const { log, lines, redactor } = collect();
+  redactor.hide(["dispatch", '"level":"info"', "run started"]);
+  log.info("run started", { why: "dispatch", said: '{"level":"info"}' });
+  expect(JSON.parse(lines[0] ?? "")).toMatchObject({
+    event: "run started",
+    level: "info",
+    why: "[secret]",
+    said: "{[secret]}",
+  });
+});

@@ -42,3 +42,27 @@ test("short values would hide ordinary words, and are not hidden", () => {
   redactor.hide(["", "1", "1234567"]);
   expect(redactor.clean("1234567 1")).toBe("1234567 1");
 });
+
+test("a key of several lines is known by each of them", () => {
+  const redactor = new Redactor();
+  redactor.hide(["-----BEGIN KEY-----\r\nMIIEvQIBADANBgkq\r\nshort\r\nhkiG9w0BAQEFAASC\r\n"]);
+  expect(redactor.clean("  MIIEvQIBADANBgkq")).toBe("  [secret]");
+  expect(redactor.clean("hkiG9w0BAQEFAASC short")).toBe("[secret] short");
+});
+
+test("of a secret that is longer than anything that is shown, the beginning is known", () => {
+  const redactor = new Redactor();
+  const secret = Array.from({ length: 2000 }, (_, index) => `${index}-piece`).join("");
+  redactor.hide([secret]);
+  const shown = redactor.clean(`key: ${secret.slice(0, 8000)}`);
+  expect(shown).toStartWith("key: [secret]");
+  // What is left of the cut is less than one piece.
+  expect(shown.replaceAll("[secret]", "").length).toBeLessThan("key: ".length + 64);
+});
+
+test("megabytes of secrets are no trouble", () => {
+  const redactor = new Redactor();
+  redactor.hide(["x\n".repeat(500_000), "y".repeat(3_000_000), "(".repeat(3000)]);
+  expect(redactor.clean("an ordinary line")).toBe("an ordinary line");
+  expect(redactor.clean(`<${"(".repeat(3000)}>`)).toBe("<[secret]>");
+});

@@ -9,7 +9,7 @@ import { Glob } from "bun";
 const SRC = join(import.meta.dir, "../../src");
 
 /** What puts the parts together: it may know all of them. */
-const COMPOSITION = new Set(["main.ts", "serve.ts", "daemon.ts", "orgfs-worker.ts"]);
+const COMPOSITION = new Set(["main.ts", "serve.ts", "daemon.ts", "build-parts.ts", "orgfs-worker.ts"]);
 
 /** Lower numbers are further down. A folder may import those below it, and itself. */
 const LEVELS: Readonly<Record<string, number>> = {

@@ -16,6 +16,8 @@ export type Fault =
   | { readonly type: "cut"; readonly bytes: number }
   /** It is carried out, and after so many bytes nothing more comes, nor an end. */
   | { readonly type: "mute"; readonly bytes: number }
+  /** It is carried out, and the body breaks behind the keepalive that it opens with, or comes to an orderly end there. */
+  | { readonly type: "barren"; readonly orderly: boolean }
   /** Somebody else answers. */
   | {
       readonly type: "answer";
@@ -120,12 +122,19 @@ class Answer {
     this.write(`HTTP/1.1 ${status} Status\r\n${lines.join("")}Connection: close\r\n\r\n`);
   }
 
-  /** Reads the attempt to its end, a chunk of the body for each frame. */
+  /** Reads the attempt to its end, a chunk of the body for each frame, behind a keepalive that sends the head off. */
   stream(keepaliveMs: number): void {
     const { attempt } = this;
     if (!attempt) return;
     attempt.readers.add(this);
     this.socket.once("close", () => this.leave());
+    this.chunk("\n");
+    if (this.fault?.type === "barren") {
+      if (this.fault.orderly) this.finish();
+      // Not in the same moment: then the other side's platform would drop the byte before it.
+      else setTimeout(() => this.leave(), 10);
+      return;
+    }
     if (keepaliveMs > 0) {
       this.#timer = setInterval(() => {
         attempt.keepalives++;
@@ -201,6 +210,8 @@ export class FakeDaemon {
   readonly requests: SeenRequest[] = [];
   /** Consumed one a request. Undefined entries let a request pass. */
   readonly faults: (Fault | undefined)[] = [];
+  /** What happens to a request for which `faults` says nothing. */
+  always: Fault | undefined;
   /** `runId#attempt` of every turn that started, also before a restart. */
   readonly starts: string[] = [];
   readonly runs = new Map<string, FakeAttempt>();
@@ -294,7 +305,7 @@ export class FakeDaemon {
 
   #handle(request: SeenRequest, socket: Socket): void {
     this.requests.push(request);
-    const fault = this.faults.shift();
+    const fault = this.faults.length > 0 ? this.faults.shift() : this.always;
     try {
       if (fault?.type === "lose") socket.destroy();
       else if (fault?.type === "answer") this.#answer(socket, undefined, fault.status, fault.body ?? "", fault.headers);

@@ -1,11 +1,15 @@
-/** A disk of a few MiB: a tmpfs, unmounted when it is disposed of. */
+/**
+ * A disk of a few MiB: a tmpfs, unmounted when it is disposed of. What a killed test left is removed by the next one.
+ */
 import { execFile } from "node:child_process";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { existsSync } from "node:fs";
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
 
 const run = promisify(execFile);
+const NAME = /dispatchd-disk-(\d+)-\w+$/;
 
 /** What this machine lacks for one; undefined when there is nothing. */
 export async function missingForSmallDisk(): Promise<string | undefined> {
@@ -22,7 +26,8 @@ export class SmallDisk {
   private constructor(readonly path: string) {}
 
   static async mount(bytes: number): Promise<SmallDisk> {
-    const disk = new SmallDisk(await mkdtemp(join(tmpdir(), "dispatchd-disk-")));
+    await removeOldOnes();
+    const disk = new SmallDisk(await mkdtemp(join(tmpdir(), `dispatchd-disk-${process.pid}-`)));
     try {
       await run("mount", ["-t", "tmpfs", "-o", `size=${bytes}`, "tmpfs", disk.path]);
     } catch (error) {
@@ -49,8 +54,20 @@ export class SmallDisk {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    // Whatever still holds a file of it: it goes with the last one.
-    await run("umount", ["--lazy", this.path]);
-    await rm(this.path, { recursive: true });
+    await unmount(this.path);
+  }
+}
+
+async function unmount(path: string): Promise<void> {
+  // Whatever still holds a file of it: it goes with the last one.
+  await run("umount", ["--lazy", path]);
+  await rm(path, { recursive: true });
+}
+
+async function removeOldOnes(): Promise<void> {
+  for (const line of (await readFile("/proc/mounts", "utf8")).split("\n")) {
+    const path = line.split(" ")[1] ?? "";
+    const pid = NAME.exec(path)?.[1];
+    if (pid !== undefined && !existsSync(`/proc/${pid}`)) await unmount(path);
   }
 }

@@ -3,7 +3,7 @@
  * unless it is told to stop: whoever stops it knows the outcome.
  */
 import type { McpServerStatus, Options, SpawnOptions } from "@anthropic-ai/claude-agent-sdk/core";
-import { messageOf } from "../../errors.ts";
+import { cutMessage, messageOf } from "../../errors.ts";
 import type { Chunk, Usage } from "../../frames/frame.ts";
 import { cliEnvironment, secretValues, withoutSecrets } from "./cli-environment.ts";
 import { CliSession } from "./cli-session.ts";
@@ -16,13 +16,12 @@ import { readOnlyHook } from "./read-only-hook.ts";
 import { runTurn } from "./run-turn.ts";
 import { firstChoice, type StartChoice, startTurn } from "./start-turn.ts";
 import { MessageTranslator } from "./translate-message.ts";
-import { cutText, TurnFailure } from "./turn-failure.ts";
+import { TurnFailure } from "./turn-failure.ts";
 import { present, readTurnRequest, type TurnRequest } from "./turn-request.ts";
 
 /** How long Claude Code may take to write the end of its transcript and leave, before it is told to. */
 const LEAVE_MS = 300;
 const STOPPED_EXIT_CODE = 143;
-const MAX_MESSAGE_BYTES = 2048;
 
 export interface HarnessIo {
   /** All of stdin. */
@@ -60,7 +59,7 @@ export async function runClaudeCodeHarness(io: HarnessIo): Promise<number> {
         type: "failed",
         error: {
           code: failure?.code ?? "turn_failed",
-          message: cutText(withoutSecrets(message, secrets), MAX_MESSAGE_BYTES),
+          message: cutMessage(withoutSecrets(message, secrets)),
         },
         ...present("usage", failure?.usage),
       },
