@@ -1,5 +1,6 @@
 /** Skills over real mounts, in real flights: hanging, failing, full, gone, late and cut short. */
 import { expect, test } from "bun:test";
+import { existsSync } from "node:fs";
 import { mkdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { systemClock } from "../../src/clock/system.ts";
@@ -206,6 +207,30 @@ needsMount("a thing left in the checkout is adopted, and the next pod has it", a
   await own.skills.afterRun({ checkout: own.checkout });
   expect(await readFile(join(home.backing, "skills/stray/SKILL.md"), "utf8")).toBe(skillText("stray"));
   expect(await readFile(join(own.seen, "stray/SKILL.md"), "utf8")).toBe(skillText("stray"));
+});
+
+test("a run keeps the copy of a set that it began with, until it is over", async () => {
+  await using own = await pod(["public"], 5000);
+  const volume = await own.sidecar.provide("public");
+  const skill = join(volume, "flat/gardens/SKILL.md");
+  await mkdir(join(skill, ".."), { recursive: true });
+  await writeFile(skill, skillText("old"));
+  expect(own.skills.forRun()).toBeUndefined();
+  await own.skills.bring();
+  const [one, two] = [own.skills.forRun(), own.skills.forRun()];
+  await writeFile(skill, skillText("a newer one"));
+  await own.skills.bring();
+  const later = own.skills.forRun();
+  const copyOf = (run: typeof one) => treeOf(run?.pluginDirs[0] ?? "");
+  expect(await copyOf(later)).toEqual({ "skills/gardens/SKILL.md": skillText("a newer one") });
+  one?.release();
+  one?.release();
+  await own.skills.bring();
+  expect(await copyOf(two)).toEqual({ "skills/gardens/SKILL.md": skillText("old") });
+  two?.release();
+  await own.skills.bring();
+  expect(existsSync(two?.pluginDirs[0] ?? "")).toBe(false);
+  expect(existsSync(later?.pluginDirs[0] ?? "")).toBe(true);
 });
 
 needsMount("a run without changes asks the volume for listings alone", async () => {

@@ -40,7 +40,7 @@ test("a skill that the agent wrote is on the volume, its hashes written last, an
     HASH_FILE,
   ]);
   const hashes = parseHashFile(await readFile(join(dir, HASH_FILE), "utf8"));
-  expect(Object.keys(hashes ?? {})).toEqual(["SKILL.md", "a.md", "scripts/launch.sh"]);
+  expect(Object.keys(hashes?.files ?? {})).toEqual(["SKILL.md", "a.md", "scripts/launch.sh"]);
   await next.bring();
   expect(await treeOf(next.skills)).toEqual({
     "rockets/SKILL.md": skillText("rockets"),
@@ -113,6 +113,55 @@ test("changed on both sides: nothing is overwritten, the pod's version is put be
   for (const each of [pod, other]) {
     expect((await each.bring()).conflicts).toEqual([]);
     expect(await treeOf(each.skills)).toEqual(both);
+  }
+});
+
+test("overwritten by a pod whose mount showed an old listing: both versions go on", async () => {
+  await using pod = await SkillsPod.open();
+  await using other = await pod.neighbour();
+  await pod.plant("rockets", { "SKILL.md": skillText("first") });
+  for (const each of [pod, other]) await each.bring();
+  const seen = new Map<string, ReturnType<typeof diskFiles.look>>();
+  const old: VolumeFiles = {
+    ...diskFiles,
+    list: async (path) => (await diskFiles.list(path))?.filter((name) => name !== HASH_FILE),
+    look: (path) => seen.get(path) ?? diskFiles.look(path),
+  };
+  const main = join(pod.volume, "skills/rockets/SKILL.md");
+  seen.set(
+    main,
+    diskFiles.look(main).then((found) => found),
+  );
+  await seen.get(main);
+  await pod.write("rockets", { "SKILL.md": skillText("by this pod") });
+  await other.write("rockets", { "SKILL.md": skillText("by another pod") });
+  expect((await pod.giveBack()).returned).toEqual(["rockets"]);
+  expect(await other.giveBack({}, old)).toMatchObject({ returned: ["rockets"], conflicts: [] });
+  const { conflicts } = await pod.bring();
+  expect(conflicts).toMatchObject([{ name: "rockets" }]);
+  expect((await pod.bring()).conflicts).toEqual([]);
+  await pod.giveBack();
+  expect(Object.values(await onVolume(pod)).sort()).toEqual([skillText("by another pod"), skillText("by this pod")]);
+});
+
+test("a version that was made from this pod's replaces it, and later ones too", async () => {
+  await using pod = await SkillsPod.open();
+  await using other = await pod.neighbour();
+  await using third = await pod.neighbour();
+  await pod.bring();
+  await pod.write("rockets", { "SKILL.md": skillText("first") });
+  await pod.giveBack();
+  for (const [each, label] of [
+    [other, "second"],
+    [third, "third"],
+  ] as const) {
+    await each.bring();
+    await each.write("rockets", { "SKILL.md": skillText(label) });
+    expect((await each.giveBack()).returned).toEqual(["rockets"]);
+  }
+  for (const each of [pod, other]) {
+    expect(await each.bring()).toMatchObject({ changed: ["rockets"], conflicts: [] });
+    expect(await treeOf(each.skills)).toEqual({ "rockets/SKILL.md": skillText("third") });
   }
 });
 

@@ -5,7 +5,8 @@
  *
  *     the volume's as last           nothing is read; a copy that is gone is read again
  *     the volume's changed           it replaces the pod's, if that is as last
- *     both changed                   the pod's goes on under another name, and the volume's takes its place
+ *     both changed                   the pod's goes on under another name, and the volume's takes its place; so does what
+ *                                    the pod had written there, when another overwrote it unseen
  *     the volume's is gone           the pod's goes too, if it is as last and the volume once kept it
  *
  * A copy whose hashes differ from what its file of hashes says is not taken.
@@ -21,7 +22,7 @@ import { nameAside, podHome } from "./pod-home.ts";
 import { recordsIn, type SkillRecord, type Suspicion } from "./records.ts";
 import { suspectsIn } from "./suspects.ts";
 import { diskFiles, limitCalls, type VolumeFiles, VolumeHangs } from "./volume-files.ts";
-import { listSkill, readSkill, SkillTrouble } from "./volume-skill.ts";
+import { listSkill, readSkill, type SkillContent, SkillTrouble } from "./volume-skill.ts";
 import { writeCopy } from "./write-copy.ts";
 
 /** A skill that this pod wrote counts as kept by the volume when its listing shows it this long after. */
@@ -66,8 +67,8 @@ export async function bringHome(input: HomeInput, files: VolumeFiles = diskFiles
     if (record?.refused?.remote === listing.signature) throw new SkillTrouble(record.refused.reason, true);
     const staged = newFolder(folders.staging);
     try {
-      const sums = await readSkill(volume, dir, listing, (path, content) => writeCopy(staged, path, content));
-      settle(name, { staged, version: versionOf(sums), files: sums, remote: listing.signature });
+      const content = await readSkill(volume, dir, listing, (path, bytes) => writeCopy(staged, path, bytes));
+      settle(name, { ...content, staged, version: versionOf(content.files), remote: listing.signature });
     } catch (error) {
       if (error instanceof SkillTrouble && error.lasting) {
         const base: SkillRecord = record ?? { name, base: null, files: {}, remote: "" };
@@ -78,24 +79,28 @@ export async function bringHome(input: HomeInput, files: VolumeFiles = diskFiles
   }
 
   /** The volume's version is read: which one does the pod have from now on? */
-  function settle(
-    name: string,
-    read: Pick<SkillRecord, "files" | "remote"> & { staged: string; version: string },
-  ): void {
+  function settle(name: string, read: SkillContent & { staged: string; version: string; remote: string }): void {
     const record = records.read(name);
     const found = home.look(name);
     const version = found && home.versionOf(name, found, record);
-    const agreed = { name, base: read.version, files: read.files, remote: read.remote };
     if (found && version !== read.version) {
       if (version === undefined) throw new SkillTrouble(found.trouble ?? "the pod's copy cannot be read", false);
-      if (version !== record?.base) keepAside(name);
+      if (version !== record?.base || isOverwritten(record, read)) keepAside(name);
     }
     if (version !== read.version) {
       home.put(name, read.staged);
       changed.push(name);
     }
     const local = home.look(name)?.signature;
-    records.write(name, { ...agreed, ...(local === undefined ? {} : { local }) });
+    const { version: base, files, remote, ancestors } = read;
+    const stillMine = record?.base === base ? record : undefined;
+    records.write(name, {
+      ...{ name, base, files, remote },
+      ...(ancestors ? { ancestors } : {}),
+      ...(local === undefined ? {} : { local }),
+      ...(stillMine?.mine ? { mine: true } : {}),
+      ...(stillMine?.returnedAtMs === undefined ? {} : { returnedAtMs: stillMine.returnedAtMs }),
+    });
   }
 
   function keepAside(name: string): void {
@@ -142,4 +147,9 @@ export async function bringHome(input: HomeInput, files: VolumeFiles = diskFiles
     hung = true;
   }
   return { hung, leftOut, count: home.skills().size, changed, removed, conflicts, link };
+}
+
+/** Did a pod that had not seen this one's version put its own in the place? */
+function isOverwritten(record: SkillRecord, { ancestors }: SkillContent): boolean {
+  return record.mine === true && record.base !== null && ancestors?.includes(record.base) === false;
 }

@@ -2,7 +2,10 @@
  * The file of hashes beside a skill that a pod put on the volume: which files it has, whole. It is written last, so that
  * files which are late, cut short, or of two versions do not agree with it, and a reader keeps the copy that it has.
  *
- *     {"version":1,"files":{"SKILL.md":{"size":120,"sha256":"…"},"scripts/run.sh":{…}}}
+ *     {"version":1,"ancestors":["…"],"files":{"SKILL.md":{"size":120,"sha256":"…"},"scripts/run.sh":{…}}}
+ *
+ * `ancestors` are the versions that it was made from, the newest first: a pod that finds another version in the place of
+ * its own sees by them whether somebody went on with it or overwrote it unseen, as mounts with old listings do.
  *
  * Files that it does not name are taken as they are. Whoever edits such a skill by hand removes it. One that cannot be
  * read, or is of a later version, agrees with nothing.
@@ -19,21 +22,30 @@ export interface FileSum {
 /** By path below the skill's folder, with `/` between names. */
 export type FileSums = Readonly<Record<string, FileSum>>;
 
-const VERSION = 1;
+export interface Hashes {
+  readonly files: FileSums;
+  /** As `versionOf` names them. */
+  readonly ancestors: readonly string[];
+}
 
-export function formatHashFile(files: FileSums): Buffer {
+const VERSION = 1;
+const MAX_ANCESTORS = 32;
+
+export function formatHashFile({ files, ancestors }: Hashes): Buffer {
   const sorted = Object.fromEntries(Object.entries(files).sort(([one], [other]) => (one < other ? -1 : 1)));
-  return Buffer.from(`${JSON.stringify({ version: VERSION, files: sorted })}\n`);
+  const content = { version: VERSION, ancestors: ancestors.slice(0, MAX_ANCESTORS), files: sorted };
+  return Buffer.from(`${JSON.stringify(content)}\n`);
 }
 
 /** Undefined: a text that agrees with nothing. */
-export function parseHashFile(text: string): FileSums | undefined {
+export function parseHashFile(text: string): Hashes | undefined {
   try {
-    const { version, files } = JSON.parse(text) as { version?: unknown; files?: unknown };
+    const { version, files, ancestors = [] } = JSON.parse(text) as Record<string, unknown>;
     if (version !== VERSION || typeof files !== "object" || files === null) return undefined;
+    if (!Array.isArray(ancestors) || !ancestors.every((one) => typeof one === "string")) return undefined;
     const sums = Object.entries(files) as [string, Partial<FileSum> | null][];
     const valid = sums.every(([, sum]) => typeof sum?.size === "number" && typeof sum.sha256 === "string");
-    return valid ? (files as FileSums) : undefined;
+    return valid ? { files: files as FileSums, ancestors } : undefined;
   } catch {
     return undefined;
   }

@@ -20,6 +20,10 @@ export interface SkillRecord {
   readonly base: string | null;
   /** The files of that version. */
   readonly files: FileSums;
+  /** The versions that it was made from. */
+  readonly ancestors?: readonly string[];
+  /** This pod wrote it to the volume. */
+  readonly mine?: true;
   /** The volume's listing then; empty: to be read again whatever it says. */
   readonly remote: string;
   /** A listing whose files cannot be believed, and why: not read again before it changes. */
@@ -31,13 +35,13 @@ export interface SkillRecord {
   /** A version on its way to the volume, and what lay there before: by these a flight that was lost is gone on with. */
   readonly writing?: {
     readonly files: FileSums;
+    /** The texts of the file of hashes, the one before the others and the last. */
+    readonly hashes: readonly string[];
     readonly before: Readonly<Record<string, VolumeFile>>;
-    /** The files of the skill that lay there; none for a new one. */
-    readonly had: FileSums;
   };
 }
 
-/** Skills that were being touched when a flight was lost, or that took too long. */
+/** A skill whose reading took too long. */
 export interface Suspicion {
   readonly name: string;
   readonly times: number;

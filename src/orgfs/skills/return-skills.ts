@@ -47,7 +47,7 @@ export async function returnSkills(input: ReturnInput, files: VolumeFiles = disk
     const there = await compare(name, snapshot, record);
     if (there.type === "same") return agree(name, snapshot, there.listing.signature, record);
     if (there.type === "free") return write(name, snapshot, record, there);
-    await giveAside(name, snapshot, record);
+    await giveAside(name, snapshot);
   }
 
   type Place =
@@ -79,7 +79,7 @@ export async function returnSkills(input: ReturnInput, files: VolumeFiles = disk
   /** Undefined: it does not agree with its file of hashes. */
   async function sumsOnVolume(dir: string, listing: SkillListing): Promise<FileSums | undefined> {
     try {
-      return await readSkill(volume, dir, listing, () => {});
+      return (await readSkill(volume, dir, listing, () => {})).files;
     } catch (error) {
       if (error instanceof SkillTrouble && error.lasting) return undefined;
       throw error;
@@ -91,13 +91,13 @@ export async function returnSkills(input: ReturnInput, files: VolumeFiles = disk
     dir: string,
     listing: SkillListing,
     snapshot: Snapshot,
-    { files: wanted, before, had }: NonNullable<SkillRecord["writing"]>,
+    { files: wanted, hashes, before }: NonNullable<SkillRecord["writing"]>,
   ): Promise<boolean> {
     for (const [path, file] of listing.files) {
       if (isSameFile(before[path], file)) continue;
       const bytes = await volume.read(join(dir, path), MAX_SKILL_BYTES);
       if (path === HASH_FILE) {
-        if (![wanted, had].some((files) => isPrefix(bytes, formatHashFile(files)))) return false;
+        if (!hashes.some((text) => isPrefix(bytes, Buffer.from(text)))) return false;
       } else if (sumOf(bytes).sha256 !== wanted[path]?.sha256) {
         const whole = snapshot.files[path]?.sha256 === wanted[path]?.sha256 ? readCopy(snapshot.dir, path) : undefined;
         if (bytes.length > 0 && !(whole && isPrefix(bytes, whole))) return false;
@@ -115,15 +115,17 @@ export async function returnSkills(input: ReturnInput, files: VolumeFiles = disk
     const before = record?.writing?.before ?? Object.fromEntries(listing?.files ?? []);
     const base: SkillRecord = record ?? { name, base: null, files: {}, remote: "" };
     // Said before the first byte, so that what a lost flight leaves is known for ours.
-    const had = record?.writing?.had ?? have;
-    records.write(name, { ...base, writing: { files: snapshot.files, before, had } });
+    const ancestors = record?.base == null ? [] : [record.base, ...(record.ancestors ?? [])];
+    const last = formatHashFile({ files: snapshot.files, ancestors });
+    const isNew = Object.keys(have).length === 0;
+    const first = isNew ? last : formatHashFile({ files: have, ancestors: record?.ancestors ?? [] });
+    const hashes = [...new Set([first, last].map(String).concat(record?.writing?.hashes ?? []))];
+    records.write(name, { ...base, writing: { files: snapshot.files, hashes, before } });
     const dir = join(root, name);
     const made = new Set<string>([dir]);
     await volume.makeFolder(dir);
-    if (!listing?.files.has(HASH_FILE)) {
-      // Nothing would tell a reader that it finds half of a change: it agrees with what is there, until that changes.
-      await volume.write(join(dir, HASH_FILE), formatHashFile(listing ? had : snapshot.files));
-    }
+    // Nothing would tell a reader that it finds half of a change: it agrees with what is there, until that changes.
+    if (!listing?.files.has(HASH_FILE)) await volume.write(join(dir, HASH_FILE), first);
     for (const path of [...Object.keys(snapshot.files)].sort(skillFileLast)) {
       if (have[path]?.sha256 === snapshot.files[path]?.sha256 && listing?.files.has(path)) continue;
       const folder = join(dir, path, "..");
@@ -131,25 +133,21 @@ export async function returnSkills(input: ReturnInput, files: VolumeFiles = disk
       made.add(folder);
       await volume.write(join(dir, path), readCopy(snapshot.dir, path));
     }
-    await volume.write(join(dir, HASH_FILE), formatHashFile(snapshot.files));
+    await volume.write(join(dir, HASH_FILE), last);
     const after = await listSkill(volume, dir);
-    agree(name, snapshot, after?.signature ?? "", undefined, input.nowMs);
+    const { files, version } = snapshot;
+    const remote = after?.signature ?? "";
+    records.write(name, { name, base: version, files, ancestors, mine: true, remote, returnedAtMs: input.nowMs });
     returned.push(name);
   }
 
-  function agree(
-    name: string,
-    snapshot: Snapshot,
-    remote: string,
-    record: SkillRecord | undefined,
-    returnedAtMs: number | undefined = record?.returnedAtMs,
-  ): void {
-    const { files: sums, version } = snapshot;
-    const known = returnedAtMs === undefined ? {} : { returnedAtMs };
-    records.write(name, { name, base: version, files: sums, remote, ...known });
+  /** The volume has this version already, from somebody else, or from a flight that was lost after its last write. */
+  function agree(name: string, { files, version }: Snapshot, remote: string, record: SkillRecord | undefined): void {
+    const mine = record?.writing ? ({ mine: true, returnedAtMs: input.nowMs } as const) : {};
+    records.write(name, { name, base: version, files, remote, ...mine });
   }
 
-  async function giveAside(name: string, snapshot: Snapshot, record: SkillRecord | undefined): Promise<void> {
+  async function giveAside(name: string, snapshot: Snapshot): Promise<void> {
     const keptAs = nameAside(name, snapshot.version);
     const place = await compare(keptAs, snapshot, records.read(keptAs));
     if (place.type === "taken") throw new SkillTrouble(`it changed on both sides, and ${keptAs} is taken`, false);
@@ -157,9 +155,7 @@ export async function returnSkills(input: ReturnInput, files: VolumeFiles = disk
     else agree(keptAs, snapshot, place.listing.signature, records.read(keptAs));
     if (!home.look(keptAs)) home.put(keptAs, snapshot.dir);
     // The pod's version is safe under its new name: the next run takes the volume's.
-    const base: SkillRecord = record ?? { name, base: null, files: {}, remote: "" };
-    const { writing: _given, local: _local, ...rest } = base;
-    records.write(name, { ...rest, base: snapshot.version, files: snapshot.files, remote: "" });
+    records.write(name, { name, base: snapshot.version, files: snapshot.files, remote: "" });
     conflicts.push({ name, keptAs });
   }
 

@@ -1,7 +1,7 @@
 /** A skill as it lies on a volume: what its listing says, and its content, checked against its file of hashes. */
 import { join } from "node:path";
 import { errnoOf } from "../../errors.ts";
-import { type FileSums, HASH_FILE, parseHashFile, sumOf } from "./hash-file.ts";
+import { type FileSums, HASH_FILE, type Hashes, parseHashFile, sumOf } from "./hash-file.ts";
 import { IGNORED_NAMES, MAX_SKILL_BYTES, MAX_SKILL_DEPTH, MAX_SKILL_FILES, SKILL_FILE } from "./limits.ts";
 import { type VolumeFile, type VolumeFiles, VolumeHangs } from "./volume-files.ts";
 
@@ -52,18 +52,24 @@ export async function listSkill(volume: VolumeFiles, dir: string): Promise<Skill
   return { files, bytes, signature };
 }
 
+export interface SkillContent {
+  readonly files: FileSums;
+  /** Undefined: there is no file of hashes. */
+  readonly ancestors: readonly string[] | undefined;
+}
+
 /** The whole content, but the file of hashes. Throws SkillTrouble when it is not what that says, or VolumeHangs. */
 export async function readSkill(
   volume: VolumeFiles,
   dir: string,
   listing: SkillListing,
   take: (path: string, bytes: Buffer) => void,
-): Promise<FileSums> {
+): Promise<SkillContent> {
   const said = await readHashFile(volume, dir, listing);
   const sums: Record<string, FileSums[string]> = {};
   for (const [path, { size }] of listing.files) {
     if (path === HASH_FILE) continue;
-    const stated = said?.[path];
+    const stated = said?.files[path];
     // Known without reading: a file that is still being written, or was cut.
     if (stated && stated.size !== size) throw differs(path);
     const bytes = await troubleOf(volume.read(join(dir, path), MAX_SKILL_BYTES));
@@ -73,12 +79,12 @@ export async function readSkill(
     sums[path] = sum;
     take(path, bytes);
   }
-  const missing = Object.keys(said ?? {}).find((path) => !(path in sums));
+  const missing = Object.keys(said?.files ?? {}).find((path) => !(path in sums));
   if (missing !== undefined) throw differs(missing);
-  return sums;
+  return { files: sums, ancestors: said?.ancestors };
 }
 
-async function readHashFile(volume: VolumeFiles, dir: string, listing: SkillListing): Promise<FileSums | undefined> {
+async function readHashFile(volume: VolumeFiles, dir: string, listing: SkillListing): Promise<Hashes | undefined> {
   if (!listing.files.has(HASH_FILE)) return undefined;
   const bytes = await troubleOf(volume.read(join(dir, HASH_FILE), MAX_SKILL_BYTES));
   const said = parseHashFile(bytes.toString("utf8"));
