@@ -1,4 +1,5 @@
 /** A thread's pointer: which session id its conversation has on this pod. */
+import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { fileNameOf, parseRecord, readIfThere, writeWhole } from "../disk.ts";
 
@@ -12,6 +13,7 @@ export interface Pointer {
 export interface Pointers {
   read(threadId: string): Promise<Pointer | undefined>;
   write(pointer: Pointer): Promise<void>;
+  remove(threadId: string): Promise<void>;
 }
 
 /** Pointers as files of `folder`, each at a name made from the thread's id. */
@@ -33,5 +35,6 @@ export function createPointers(folder: string): Pointers {
       return { threadId, sessionId, harness };
     },
     write: (pointer) => inOrder(() => writeWhole(path(pointer.threadId), JSON.stringify(pointer))),
+    remove: (threadId) => inOrder(() => rm(path(threadId), { force: true })),
   };
 }

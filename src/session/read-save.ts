@@ -83,3 +83,24 @@ export async function readSegment(
     return { type: "unreadable", reason: errnoOf(error) ?? messageOf(error) };
   }
 }
+
+/** How many segments are fetched at a time: a volume answers a few in the time of one. */
+const AHEAD = 3;
+
+/** Reads segments in their order, some of them ahead. Ends after the first that is not there as a whole. */
+export async function* readSegments(
+  source: SaveSource,
+  segments: readonly Segment[],
+  saves: Readonly<Record<string, number>>,
+): AsyncGenerator<{ readonly segment: Segment; readonly result: SegmentResult }, void> {
+  const fetched: Promise<SegmentResult>[] = [];
+  for (const [index, segment] of segments.entries()) {
+    for (const next of segments.slice(index + fetched.length, index + AHEAD)) {
+      fetched.push(readSegment(source, next, saves[next.save] ?? 0));
+    }
+    const result = await fetched.shift();
+    if (!result) return;
+    yield { segment, result };
+    if (result.type !== "text") return;
+  }
+}

@@ -7,7 +7,7 @@
 import type { SessionFiles } from "../harness/port.ts";
 import { type Choice, chooseSave, type LocalSession, type Verdict } from "./choose-save.ts";
 import { listSaves } from "./list-saves.ts";
-import { filesOf, type HeadResult, readHead, readSegment, type SaveSource } from "./read-save.ts";
+import { filesOf, type HeadResult, readHead, readSegments, type SaveSource } from "./read-save.ts";
 import { hashOf } from "./save-file.ts";
 import type { SaveHead } from "./save-head.ts";
 import { compareRuns, compareSaves, nextTurn, placeOf, type RunKey, type SaveName } from "./save-name.ts";
@@ -213,8 +213,7 @@ class Reading {
       this.#staged.length = shared;
       await this.staging.truncate(0, sizeOf(this.#staged));
     }
-    for (const segment of main.segments.slice(shared)) {
-      const result = await readSegment(this.source, segment, saves[segment.save] ?? 0);
+    for await (const { segment, result } of readSegments(this.source, main.segments.slice(shared), saves)) {
       if (result.type === "unreadable") return "unreadable";
       if (result.type === "bad") {
         this.#bad.add(keyOf(segment));
@@ -234,8 +233,7 @@ class Reading {
     saves: Readonly<Record<string, number>>,
   ): Promise<boolean> {
     await this.staging.append(number, new Uint8Array());
-    for (const segment of segments) {
-      const result = await readSegment(this.source, segment, saves[segment.save] ?? 0);
+    for await (const { result } of readSegments(this.source, segments, saves)) {
       if (result.type !== "text") {
         await this.staging.remove(number);
         return false;

@@ -59,6 +59,7 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
   const { resume, sessionFiles } = harness.capabilities;
   const stopped = new AbortController();
   let sessionId = found.id;
+  let noted: string | undefined;
   let isOurs = true;
   let pointer: Promise<void> = Promise.resolve();
   let checkpoints: Promise<void> = Promise.resolve();
@@ -107,7 +108,8 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
   return {
     found,
     noteSession(id) {
-      if (!resume || id === sessionId) return;
+      if (!resume || id === noted) return;
+      noted = id;
       sessionId = id;
       pointer = pointer.then(() => writePointer(id));
     },
