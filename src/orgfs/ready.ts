@@ -70,7 +70,7 @@ async function wait({ clock, mounts, trials }: ReadyOptions, spending: Spending,
   await until(mounts.known, spending.leftMs);
   for (let waited = false; ; waited = true) {
     const isMounted = mounts.mounted(HOME);
-    if (waited && isOver()) return { trial: isMounted ? trials.last : undefined, waited };
+    if (waited && isOver()) return { trial: isMounted ? trials.newest : undefined, waited };
     const momentMs = trials.last && isWell(trials.last) ? TRUSTED_MOMENT_MS : MOMENT_MS;
     const trial = isMounted ? trials.join() : undefined;
     if (trial) {
@@ -78,7 +78,7 @@ async function wait({ clock, mounts, trials }: ReadyOptions, spending: Spending,
       await until(trial.over, Math.max(spending.leftMs, momentLeftMs));
       if (isWell(trial)) return { trial, waited };
     }
-    if (isOver()) return { trial: trial ?? (isMounted ? trials.last : undefined), waited: true };
+    if (isOver()) return { trial: isMounted ? trials.newest : undefined, waited: true };
     await until(mounts.changed(), isMounted ? Math.min(trials.pauseMs, spending.leftMs) : spending.leftMs);
   }
 }

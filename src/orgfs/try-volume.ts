@@ -20,7 +20,10 @@ export interface Trial {
 export interface Trials {
   /** The one under way, or else a new one; undefined when it is too soon after one that failed. */
   join(): Trial | undefined;
+  /** The one that ended last. */
   readonly last: Trial | undefined;
+  /** The one under way, or else the last. */
+  readonly newest: Trial | undefined;
   /** Until a new one may begin. */
   readonly pauseMs: number;
 }
@@ -78,6 +81,9 @@ export function createTrials({ clock, log, retryEveryMs, probe, bringSkills }: T
     },
     get last() {
       return last;
+    },
+    get newest() {
+      return current ?? last;
     },
     get pauseMs() {
       return pauseMs();

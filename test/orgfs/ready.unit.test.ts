@@ -158,6 +158,17 @@ test("a volume that hangs is left at the end of the budget, and the next run is 
   expect(pod.probes.length).toBe(7);
 });
 
+test("a wait that is over a moment before its timer knows tells of the try that is under way", async () => {
+  const pod = new Pod();
+  pod.probe = never;
+  pod.report("home");
+  const sleep = pod.clock.sleep.bind(pod.clock);
+  pod.clock.sleep = (ms, signal) => sleep(ms > 0.5 ? ms - 0.5 : ms, signal);
+  const run = pod.run();
+  await pod.clock.advance(BUDGET_MS);
+  expect(run.result).toMatchObject({ home: "timeout", reason: "the volume home does not answer" });
+});
+
 test("skills that do not come are told apart from a home that does not", async () => {
   const pod = new Pod();
   pod.skills = async () => ({ state: "failed", reason: "no room" });
