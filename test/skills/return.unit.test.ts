@@ -290,3 +290,20 @@ test("a half-written skill of a lost flight is gone on with, and not taken for s
   await appendFile(join(pod.volume, "skills/rockets/a.md"), "!");
   expect((await other.bring()).leftOut).toMatchObject([{ name: "rockets", kept: true }]);
 });
+
+test("a half-written skill is put right when the agent undoes its change", async () => {
+  await using pod = await SkillsPod.open();
+  const old = { "SKILL.md": skillText("old"), "a.md": "old a", "b.md": "old b" };
+  await pod.plant("rockets", old);
+  await pod.bring();
+  await pod.write("rockets", { "a.md": "a new one", "b.md": "another b" });
+  const lost = watching([], (path) => {
+    if (path.endsWith("b.md")) throw new Error("killed");
+  });
+  await expect(pod.giveBack({}, lost)).rejects.toThrow("killed");
+  await pod.write("rockets", old);
+  expect(await pod.giveBack()).toMatchObject({ returned: ["rockets"], conflicts: [] });
+  await using next = await pod.neighbour();
+  expect(await next.bring()).toMatchObject({ leftOut: [], count: 1 });
+  expect(await readFile(join(next.skills, "rockets/a.md"), "utf8")).toBe("old a");
+});

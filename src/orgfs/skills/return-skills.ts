@@ -36,9 +36,10 @@ export async function returnSkills(input: ReturnInput, files: VolumeFiles = disk
   async function give(name: string, found: PodSkill): Promise<void> {
     const record = records.read(name);
     if (found.trouble !== undefined) throw new SkillTrouble(found.trouble, false);
-    if (home.versionOf(name, found, record) === record?.base) {
+    // One that is half-written on the volume is put right, also when the agent has undone its change.
+    if (record && !record.writing && home.versionOf(name, found, record) === record.base) {
       // Touched, and as it was: not to be read again at every checkpoint.
-      if (record && record.local !== found.signature) records.write(name, { ...record, local: found.signature });
+      if (record.local !== found.signature) records.write(name, { ...record, local: found.signature });
       return;
     }
     if (input.quietMs > 0 && input.nowMs - found.changedMs < input.quietMs) return;
