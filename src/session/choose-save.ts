@@ -1,7 +1,7 @@
 /**
  * Which state of a thread a run starts from. Every run lists first. Then, from the newest name down:
  *
- * - the newest unmarked save that is whole; this pod's own session stands for the saves of the run that it went on from;
+ * - the newest unmarked save that is whole; this pod's own session stands for the saves that it covers;
  * - a marked one instead, when no unmarked save of a later run than its parent is whole: marked saves are of runs that
  *   did not know what the store held, and give way to a history that comes back;
  * - what lies above the pick and is not whole, or is hinted at and absent, makes the new run blind: it goes on with what
@@ -28,8 +28,19 @@ export interface Choice {
 }
 
 export interface LocalSession {
-  /** Absent when it was never saved. */
+  /** The save that it went on from. Absent when there was none. */
   readonly last?: LastSave;
+  /**
+   * Later saves of that save's run hold nothing that this session lacks, or less than it would lose: the run was this
+   * pod's, or the session went on since. Otherwise only the save itself is known to be in it.
+   */
+  readonly coversRun: boolean;
+}
+
+/** True when the session of this pod holds what the save does. */
+export function isCovered(name: SaveName, local: LocalSession | undefined): boolean {
+  if (!local?.last || runKeyOf(name) !== runKeyOf(local.last.name)) return false;
+  return local.coversRun || compareSaves(name, local.last.name) <= 0;
 }
 
 export async function chooseSave(
@@ -41,7 +52,7 @@ export async function chooseSave(
   const own = local?.last;
   const newestFirst = [...new Set(own ? [...names, own.name] : names)].sort((a, b) => compareSaves(b, a));
   let readFailed = false;
-  const isOwn = (name: SaveName): boolean => own !== undefined && runKeyOf(name) === runKeyOf(own.name);
+  const isOwn = (name: SaveName): boolean => isCovered(name, local);
   const isWhole = async (name: SaveName): Promise<boolean> => {
     if (isOwn(name)) return true;
     const verdict = await reader.verify(name);

@@ -5,12 +5,12 @@
  * A name that vanishes while it is read belongs to a run that goes on elsewhere and folds: then it lists again.
  */
 import type { SessionFiles } from "../harness/port.ts";
-import { type Choice, chooseSave, type LocalSession, type Verdict } from "./choose-save.ts";
+import { type Choice, chooseSave, isCovered, type LocalSession, type Verdict } from "./choose-save.ts";
 import { listSaves } from "./list-saves.ts";
 import { filesOf, type HeadResult, readHead, readSegments, type SaveSource } from "./read-save.ts";
 import { hashOf } from "./save-file.ts";
 import type { SaveHead } from "./save-head.ts";
-import { compareRuns, compareSaves, nextTurn, placeOf, type RunKey, type SaveName } from "./save-name.ts";
+import { compareSaves, nextTurn, placeOf, type RunKey, type SaveName } from "./save-name.ts";
 import { isSessionId, kindOfPath } from "./session-paths.ts";
 import { type Segment, type StoredFile, sizeOf, TAIL_BYTES } from "./thread-state.ts";
 
@@ -119,7 +119,7 @@ async function isSomethingToCome(
   const own = order.local?.last?.name;
   const newest = [...names, ...(own ? [own] : [])].sort(compareSaves).at(-1);
   if (hint && (!newest || compareSaves(newest, hint) < 0)) return true;
-  if (!newest || (own && compareRuns(newest, own) === 0)) return false;
+  if (!newest || isCovered(newest, order.local)) return false;
   const result = await readHead(source, newest);
   return result.type === "bad" && result.cut;
 }

@@ -17,11 +17,11 @@ import { placeSession } from "./place-session.ts";
 import type { Pointers } from "./pointer.ts";
 import type { BeginOrder, FoundSession, SessionRun, Sessions } from "./port.ts";
 import type { RestoreReport } from "./restore-session.ts";
-import { isSaveName, type SaveName } from "./save-name.ts";
+import { isSaveName, runKeyOf, type SaveName } from "./save-name.ts";
 import { createSessionOwners } from "./session-owners.ts";
 import { isSessionId } from "./session-paths.ts";
 import { createSessionRun, type RunStore } from "./session-run.ts";
-import { NO_STATE, type ThreadState } from "./thread-state.ts";
+import { NO_STATE, sizeOf, type ThreadState } from "./thread-state.ts";
 
 export interface SessionsParts {
   readonly clock: Clock;
@@ -88,7 +88,7 @@ export function createSessions(parts: SessionsParts): Sessions {
       },
     };
     const state = (await stateFile.read()) ?? NO_STATE;
-    const localSession = local.id === undefined ? undefined : { ...(state.last ? { last: state.last } : {}) };
+    const localSession = local.id === undefined ? undefined : await describeLocal(order, local.id, state);
     const staging = join(folder, `restore-${randomHex(8)}`);
     await mkdir(staging, { mode: 0o700 });
     const startedAt = clock.monotonic();
@@ -135,6 +135,16 @@ export function createSessions(parts: SessionsParts): Sessions {
       return fresh("the session belongs to another thread of this pod");
     }
     return { id, found: { id, state: "local" } };
+  }
+
+  async function describeLocal({ harness }: BeginOrder, id: string, state: ThreadState): Promise<LocalSession> {
+    const { last, own, files } = state;
+    if (!last) return { coversRun: true };
+    const isOurRun = own.some(({ name }) => runKeyOf(name) === runKeyOf(last.name));
+    const { sessionFiles } = harness.capabilities;
+    const path = sessionFiles && (await findTranscript(harness.configDir, sessionFiles, id));
+    const bytes = path ? (await stat(path)).size : 0;
+    return { last, coversRun: isOurRun || bytes !== sizeOf(files[0]?.segments ?? []) };
   }
 
   async function askStore(

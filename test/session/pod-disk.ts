@@ -39,6 +39,8 @@ export class Volume {
 
 export interface PodOptions {
   readonly env?: Readonly<Record<string, string>>;
+  /** Real flights, in the place of calls in this process. */
+  readonly orgFs?: OrgFs;
 }
 
 /** Jobs by name; a test may put its own in their place. */
@@ -55,7 +57,7 @@ export class DiskPod {
 
   private constructor(
     readonly folder: string,
-    readonly volume: Volume | null,
+    readonly volume: { readonly home: string } | null,
     options: PodOptions,
   ) {
     this.configDir = join(folder, "config");
@@ -70,7 +72,7 @@ export class DiskPod {
       folder: join(folder, "threads"),
       config,
       org: volume && {
-        orgFs: this.#orgFs(),
+        orgFs: options.orgFs ?? this.#orgFs(),
         volume: "home",
         mountPath: volume.home,
         mounted: () => this.mounted,
@@ -78,7 +80,7 @@ export class DiskPod {
     });
   }
 
-  static async create(volume: Volume | null, options: PodOptions = {}): Promise<DiskPod> {
+  static async create(volume: { readonly home: string } | null, options: PodOptions = {}): Promise<DiskPod> {
     const folder = await mkdtemp(join(tmpdir(), "dispatchd-pod-"));
     await mkdir(join(folder, "threads"));
     return new DiskPod(folder, volume, options);

@@ -1,10 +1,10 @@
 /** A pod of the model: the real flights over a mount, local files and a state in memory. */
 import { stateOfRun } from "../../../src/session/begin-run.ts";
 import { type RestoreReport, restoreSession } from "../../../src/session/restore-session.ts";
-import type { SaveName } from "../../../src/session/save-name.ts";
+import { runKeyOf, type SaveName } from "../../../src/session/save-name.ts";
 import { saveSession } from "../../../src/session/save-session.ts";
 import { createSealer } from "../../../src/session/sealing.ts";
-import { NO_STATE } from "../../../src/session/thread-state.ts";
+import { NO_STATE, sizeOf, type ThreadState } from "../../../src/session/thread-state.ts";
 import type { Chance } from "./chance.ts";
 import { MemoryLocalFiles, MemoryStaging, MemoryStateFile } from "./memory-ports.ts";
 import { Killed, type Mount } from "./mount.ts";
@@ -69,7 +69,9 @@ export class Pod {
     const hangs = trouble && world.chance.of(0.5);
     this.mount.broken = trouble;
     const order = {
-      ...(isLocal ? { local: before.last ? { last: before.last } : {} } : {}),
+      ...(isLocal
+        ? { local: { ...(before.last ? { last: before.last } : {}), coversRun: this.#coversRun(before) } }
+        : {}),
       ...(hint ? { hint } : {}),
       harness: "h",
       sessionFiles: FILES,
@@ -84,6 +86,11 @@ export class Pod {
     this.state.state = stateOfRun(before, toBegin, this.#startOf(report, staging, isLocal));
     this.run = { turn, id, startedAt: world.now(), left: length, saves: true, saved: undefined };
     return report;
+  }
+
+  #coversRun({ last, own, files }: ThreadState): boolean {
+    const isOurRun = own.some(({ name }) => last !== undefined && runKeyOf(name) === runKeyOf(last.name));
+    return isOurRun || this.local.text(MAIN).length !== sizeOf(files[0]?.segments ?? []);
   }
 
   #startOf(report: RestoreReport | undefined, staging: MemoryStaging, isLocal: boolean) {

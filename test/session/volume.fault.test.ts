@@ -1,0 +1,181 @@
+/** Sessions over real workers and real mounts that hang, fail, run full, lag behind and go away. */
+import { expect, test } from "bun:test";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { systemClock } from "../../src/clock/system.ts";
+import { createOrgFs } from "../../src/orgfs/supervisor.ts";
+import { recordingLog, silentMetrics } from "../support/silent.ts";
+import { type MountSetup, mountsMissing, WedgeFs } from "../support/wedgefs/index.ts";
+import { DiskPod } from "./pod-disk.ts";
+
+const needsMount = test.skipIf(mountsMissing !== undefined && process.env.CI === undefined);
+
+/** A pod with a mount of its own of the volume that `backing` is. */
+class MountedPod implements AsyncDisposable {
+  private constructor(
+    readonly pod: DiskPod,
+    readonly mount: WedgeFs,
+    private readonly folder: string,
+    private readonly stop: () => void,
+  ) {}
+
+  static async start(setup: MountSetup = {}, env: Record<string, string> = {}): Promise<MountedPod> {
+    const folder = await mkdtemp(join(tmpdir(), "dispatchd-mounted-"));
+    const home = join(folder, "home");
+    const mount = await WedgeFs.mount(home, setup);
+    const orgFs = createOrgFs({
+      clock: systemClock,
+      log: recordingLog(),
+      metrics: silentMetrics(),
+      workerArgv: [process.execPath, join(import.meta.dir, "../orgfs/real-worker.ts")],
+      mountPathOf: () => home,
+    });
+    const pod = await DiskPod.create({ home }, { env: { SESSION_IO_BUDGET_MS: "2000", ...env }, orgFs });
+    return new MountedPod(pod, mount, folder, () => orgFs.stop());
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.stop();
+    await this.mount[Symbol.asyncDispose]();
+    await this.pod[Symbol.asyncDispose]();
+    await rm(this.folder, { recursive: true, force: true });
+  }
+}
+
+needsMount("two pods, two mounts, one volume: the conversation goes back and forth", async () => {
+  await using a = await MountedPod.start();
+  await using b = await MountedPod.start({ backing: a.mount.backing });
+  expect((await a.pod.turn("thread", "one\n")).settled.saved).toBe(true);
+  expect((await b.pod.turn("thread", "two\n")).found.state).toBe("restored");
+  expect((await a.pod.turn("thread", "three\n")).found.state).toBe("restored");
+  expect(await a.pod.read("projects/p/s1.jsonl")).toBe("one\ntwo\nthree\n");
+});
+
+needsMount(
+  "a save that hangs is given up, and does not undo a newer one when it wakes",
+  async () => {
+    await using a = await MountedPod.start();
+    await using b = await MountedPod.start({ backing: a.mount.backing });
+    await a.pod.turn("thread", "one\n", { fence: 1 });
+    const run = await a.pod.begin("thread", { fence: 2 });
+    await a.pod.say(run, "s1", "of the pod that hangs\n");
+    await a.mount.hold({ ops: ["create", "write"] });
+    const startedAt = performance.now();
+    const settled = await run.save({ deadlineMs: 800 });
+    expect(settled).toMatchObject({ saved: false, reason: "the org volume did not take the save in time" });
+    expect(performance.now() - startedAt).toBeLessThan(1500);
+    expect((await b.pod.turn("thread", "two\n", { fence: 3 })).found.state).toBe("restored");
+    await a.mount.release();
+    await using c = await MountedPod.start({ backing: a.mount.backing });
+    expect((await c.pod.begin("thread", { fence: 4 })).found.state).toBe("restored");
+    expect(await c.pod.read("projects/p/s1.jsonl")).toBe("one\ntwo\n");
+  },
+  20_000,
+);
+
+needsMount(
+  "a volume that hangs in the restore costs the budget and the history, and comes back",
+  async () => {
+    await using a = await MountedPod.start();
+    await a.pod.turn("thread", "one\n");
+    await using b = await MountedPod.start({ backing: a.mount.backing }, { SESSION_IO_BUDGET_MS: "600" });
+    await b.mount.hold();
+    const startedAt = performance.now();
+    const run = await b.pod.begin("thread");
+    expect(run.found).toEqual({ state: "fresh", reason: "the org volume did not answer in time" });
+    expect(performance.now() - startedAt).toBeLessThan(1500);
+    run.stop();
+    await b.mount.release();
+    await using c = await MountedPod.start({ backing: a.mount.backing });
+    expect((await c.pod.begin("thread")).found.state).toBe("restored");
+  },
+  20_000,
+);
+
+for (const errno of ["EIO", "ENOSPC", "ESTALE"] as const) {
+  needsMount(
+    `${errno} at request n of a save, for every n: the old session or the new one`,
+    async () => {
+      await using a = await MountedPod.start();
+      await using b = await MountedPod.start({ backing: a.mount.backing });
+      let text = "line 0\n";
+      await a.pod.turn("thread", text);
+      const run = await a.pod.begin("thread");
+      for (let skip = 0; ; skip++) {
+        const before = text;
+        text += `line ${skip + 1} ${"x".repeat(200)}\n`;
+        await a.pod.say(run, "s1", text.slice(before.length));
+        await a.mount.heal();
+        await a.mount.fail({ errno, skip, times: 1 });
+        const settled = await run.save({ deadlineMs: 5000 });
+        await a.mount.heal();
+        await b.pod.begin("thread");
+        const read = await b.pod.read("projects/p/s1.jsonl");
+        expect([before, text]).toContain(read);
+        if (settled.saved) expect(read).toBe(text);
+        else expect(settled.reason).toBe(`the save failed: ${errno}`);
+        expect((await run.save({ deadlineMs: 5000 })).saved).toBe(true);
+        if (settled.saved && skip > 3) break;
+      }
+    },
+    60_000,
+  );
+}
+
+needsMount(
+  "a mount that went away, or takes no more: said, and nothing else is harmed",
+  async () => {
+    await using a = await MountedPod.start();
+    await a.pod.turn("thread", "one\n");
+    await a.mount.space(0);
+    const run = await a.pod.begin("thread");
+    await a.pod.say(run, "s1", "two\n");
+    expect(await run.save({ deadlineMs: 5000 })).toMatchObject({ saved: false, reason: "the save failed: ENOSPC" });
+    await a.mount.space(null);
+    expect((await run.save({ deadlineMs: 5000 })).saved).toBe(true);
+    await a.mount.vanish();
+    const next = await a.pod.begin("thread");
+    expect(next.found).toMatchObject({ state: "stale-session", reason: "the org volume could not be read: ENOTCONN" });
+    expect(await next.save({ deadlineMs: 5000 })).toMatchObject({ saved: false, reason: "the save failed: ENOTCONN" });
+  },
+  20_000,
+);
+
+needsMount(
+  "late write-back: a pod that is told the generation waits for it; a cut one gives the state before",
+  async () => {
+    await using a = await MountedPod.start({ writeBackMs: 60_000 });
+    const first = await a.pod.turn("thread", "one\n");
+    await a.mount.writeBack();
+    const second = await a.pod.turn("thread", "two\n");
+    await using b = await MountedPod.start({ backing: a.mount.backing, listingMs: 200 });
+    const begun = b.pod.begin("thread", { sessionGeneration: second.settled.generation });
+    await Bun.sleep(300);
+    await a.mount.writeBack();
+    expect((await begun).found).toMatchObject({ state: "restored", generation: second.settled.generation });
+    await a.pod.turn("thread", "three\n");
+    await a.mount.writeBack(0.5);
+    await using c = await MountedPod.start({ backing: a.mount.backing });
+    const found = (await c.pod.begin("thread")).found;
+    expect(found).toMatchObject({ state: "stale-session", reason: "the newest save of the thread is not whole" });
+    expect(await c.pod.read("projects/p/s1.jsonl")).toBe("one\ntwo\n");
+    expect(first.settled.saved).toBe(true);
+  },
+  20_000,
+);
+
+needsMount("a checkpoint is one new file and few requests", async () => {
+  await using a = await MountedPod.start();
+  await a.pod.turn("thread", "one\n");
+  const run = await a.pod.begin("thread");
+  await a.pod.say(run, "s1", "two\n");
+  await run.save({ deadlineMs: 5000 });
+  await a.pod.append("projects/p/s1.jsonl", "three\n");
+  await a.mount.counts();
+  expect((await run.save({ deadlineMs: 5000 })).saved).toBe(true);
+  const counts = await a.mount.counts();
+  expect(counts).toMatchObject({ create: 1 });
+  expect(counts.mkdir ?? 0).toBe(0);
+  expect(counts.rename ?? 0).toBe(0);
+});
