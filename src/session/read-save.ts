@@ -21,7 +21,13 @@ export interface SaveSource {
   /** Undefined: of whichever thread it says. */
   readonly threadId: string | undefined;
   readonly sealer: Sealer;
+  /** For whoever reads many segments: small saves are fetched once, as a whole. */
+  readonly cache?: Map<SaveName, Promise<Uint8Array>>;
 }
+
+/** Saves up to this length are fetched as a whole; so many of them are kept. */
+const SMALL_SAVE_BYTES = 2 << 20;
+const MAX_CACHED = 32;
 
 export async function readHead({ folder, threadId, sealer }: SaveSource, name: SaveName): Promise<HeadResult> {
   try {
@@ -69,19 +75,30 @@ export type SegmentResult =
   | { readonly type: "unreadable"; readonly reason: string };
 
 /** `fileBytes`: of the save that holds it. */
-export async function readSegment(
-  { folder, sealer }: SaveSource,
-  { save, at, length, size, hash }: Segment,
-  fileBytes: number,
-): Promise<SegmentResult> {
+export async function readSegment(source: SaveSource, segment: Segment, fileBytes: number): Promise<SegmentResult> {
+  const { save, at, length, size, hash } = segment;
+  const { sealer } = source;
   try {
-    const frame = await folder.read(save, fileBytes - at, length);
+    const frame = await readFrame(source, segment, fileBytes);
     const text = frame.length === length ? decodeFrame(save, at, frame, size, hash, sealer) : undefined;
     return text ? { type: "text", text } : { type: "bad", vanished: false };
   } catch (error) {
     if (errnoOf(error) === "ENOENT") return { type: "bad", vanished: true };
     return { type: "unreadable", reason: errnoOf(error) ?? messageOf(error) };
   }
+}
+
+async function readFrame(
+  { folder, cache }: SaveSource,
+  { save, at, length }: Segment,
+  fileBytes: number,
+): Promise<Uint8Array> {
+  const from = fileBytes - at;
+  if (!cache || fileBytes > SMALL_SAVE_BYTES) return folder.read(save, from, length);
+  const whole = cache.get(save) ?? folder.read(save, 0, fileBytes);
+  if (cache.size >= MAX_CACHED && !cache.has(save)) cache.clear();
+  cache.set(save, whole);
+  return (await whole).subarray(from, from + length);
 }
 
 /** How many segments are fetched at a time: a volume answers a few in the time of one. */

@@ -84,7 +84,7 @@ export async function restoreSession(
     names = await listSaves(source);
   }
   for (let tries = 1; ; tries++) {
-    const reading = new Reading(source, order, staging);
+    const reading = new Reading({ ...source, cache: new Map() }, order, staging);
     const choice = await chooseSave(names, order.local, order.hint, reading);
     const restored = choice.source === "stored" && choice.pick ? await reading.finish(choice.pick.name) : undefined;
     if (reading.vanished && tries < MAX_TRIES) {

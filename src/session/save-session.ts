@@ -6,7 +6,7 @@
 import { listSaves } from "./list-saves.ts";
 import type { LocalFile, LocalFiles } from "./local-files.ts";
 import { KEEP_OWN, LOST_AFTER_MS, planDeletions } from "./plan-deletions.ts";
-import { planSegments, type SegmentPlan } from "./plan-segments.ts";
+import { filesToGather, planSegments, type SegmentPlan } from "./plan-segments.ts";
 import type { SaveSource } from "./read-save.ts";
 import { encodeFrames, encodeSave, hashOf } from "./save-file.ts";
 import { type HeadFile, LINE_RUNS } from "./save-head.ts";
@@ -82,8 +82,9 @@ export async function saveSession(
   }
 
   const present = await presentSaves(source, state);
-  const plans: FilePlan[] = [];
-  for (const file of found) plans.push(await planFile(file, state, present, local));
+  const planned: FilePlan[] = [];
+  for (const file of found) planned.push(await planFile(file, state, present, local));
+  const plans = gather(planned);
   const { last } = state;
   const stands = last !== undefined && names.includes(last.name) && isMarked(last.name) === state.run.marked;
   if (stands && plans.every(isStored) && plans.length === state.files.length) {
@@ -137,6 +138,16 @@ async function planFile(
   const lost = segments.findIndex(({ save }) => !present.has(save));
   if (lost >= 0) segments = segments.slice(0, lost);
   return { file, stored, ...planSegments(segments, file.bytes) };
+}
+
+/** The transcript's own segments are few by themselves. */
+function gather([main, ...side]: readonly FilePlan[]): FilePlan[] {
+  if (!main) return [];
+  const anew = filesToGather(side.map(({ file, kept }) => ({ bytes: file.bytes, kept })));
+  const planned = side.map((plan, index) =>
+    anew.has(index) ? { ...plan, ...planSegments([], plan.file.bytes) } : plan,
+  );
+  return [main, ...planned];
 }
 
 /** Growth is believed of the same file, not shorter, whose end is unchanged; one old segment is looked at, in turn. */
