@@ -4,6 +4,7 @@ import type { Config } from "./config.ts";
 import { Dispatcher } from "./dispatch/dispatcher.ts";
 import type { StateDir } from "./dispatch/state-dir.ts";
 import { createLargeJson } from "./frames/large-lines.ts";
+import type { HarnessRegistry } from "./harness/registry.ts";
 import { createHarnessRegistry } from "./harness/registry.ts";
 import type { TokenAuth } from "./http/auth.ts";
 import { isConnectionOpen } from "./http/connection-state.ts";
@@ -13,8 +14,16 @@ import { watchReaders } from "./http/watch-readers.ts";
 import type { Log } from "./log/port.ts";
 import type { Redactor } from "./log/redact.ts";
 import type { Metrics } from "./metrics/port.ts";
+import { HOME, mountPathOf } from "./orgfs/mount-paths.ts";
+import type { Org } from "./orgfs/org.ts";
+import { createOrg } from "./orgfs/org.ts";
+import { createSkills } from "./orgfs/skills/skills.ts";
+import { createOrgFs } from "./orgfs/supervisor.ts";
+import type { Brought } from "./orgfs/try-volume.ts";
 import { createProcesses } from "./process/run-processes.ts";
 import { createPointers } from "./session/pointer.ts";
+import type { Sessions } from "./session/port.ts";
+import { createSessions } from "./session/sessions.ts";
 
 export interface PartsOptions {
   readonly config: Config;
@@ -31,6 +40,8 @@ export interface PartsOptions {
 
 export interface Parts {
   readonly dispatcher: Dispatcher;
+  readonly org: Org;
+  readonly sessions: Sessions;
   readonly routes: LoadedRoutes;
   readonly metrics: Metrics;
   /** Ends what goes on by itself; the runs have ended before. */
@@ -44,7 +55,14 @@ export async function buildParts(options: PartsOptions): Promise<Parts> {
   const { createPrometheusMetrics } = await import("./metrics/prometheus.ts");
   const largeJson = createLargeJson();
   const processes = createProcesses({ clock, log, nonce, scannerArgv: [...selfArgv, "proc-scan"] });
-  const dispatcher = new Dispatcher({
+  const metrics: ReturnType<typeof createPrometheusMetrics> = createPrometheusMetrics(clock, config.version, {
+    runs: () => dispatcher.registry.liveCount,
+    readers: () => dispatcher.readers().length,
+    draining: () => dispatcher.draining,
+  });
+  const harnesses = createHarnessRegistry(config, selfArgv);
+  const { org, skills, sessions, stopOrg } = buildOrg(options, harnesses, metrics);
+  const dispatcher: Dispatcher = new Dispatcher({
     config,
     clock,
     log,
@@ -54,17 +72,14 @@ export async function buildParts(options: PartsOptions): Promise<Parts> {
     nonce,
     earlierNonces,
     processes,
-    pointers: createPointers(state.threads),
-    harnesses: createHarnessRegistry(config, selfArgv),
+    org,
+    skills,
+    sessions,
+    harnesses,
     ownerIsThere: ({ owner }) => owner?.connection === undefined || isConnectionOpen(owner.connection),
   });
-  const metrics = createPrometheusMetrics(clock, config.version, {
-    runs: () => dispatcher.registry.liveCount,
-    readers: () => dispatcher.readers().length,
-    draining: () => dispatcher.draining,
-  });
   const modules = { metrics, input };
-  const routes = createRoutes({ config, clock, log, redactor, largeJson, dispatcher, auth, server, modules });
+  const routes = createRoutes({ config, clock, log, redactor, largeJson, dispatcher, org, auth, server, modules });
   const stopWatch = watchReaders({
     clock,
     log,
@@ -74,13 +89,55 @@ export async function buildParts(options: PartsOptions): Promise<Parts> {
   });
   return {
     dispatcher,
+    org,
+    sessions,
     routes,
     metrics,
     close() {
       stopWatch();
+      stopOrg();
       processes.stop();
       largeJson.stop();
       metrics.stop();
     },
   };
+}
+
+/** What reaches the org volume; without a sidecar all of it does nothing. */
+function buildOrg({ config, clock, log, selfArgv, state }: PartsOptions, harnesses: HarnessRegistry, metrics: Metrics) {
+  const mountPath = (volume: string): string => mountPathOf(config.appRoot, volume);
+  const harness = harnesses.find(undefined);
+  if (!harness) throw new Error("there is no harness for a dispatch that names none");
+  const workerArgv = [...selfArgv, "orgfs-worker"];
+  const orgFs = createOrgFs({ clock, log, metrics, workerArgv, mountPathOf: mountPath });
+  const skills = createSkills({
+    orgFs,
+    clock,
+    log,
+    stateDir: state.root,
+    configDir: harness.configDir,
+    agentUser: config.agentUser,
+    mountPathOf: mountPath,
+    mounted: () => org.volumes(),
+    deadlineMs: config.session.ioBudgetMs,
+  });
+  const bringSkills = async (signal: AbortSignal): Promise<Brought> => {
+    const { state, reason } = await skills.bring(signal);
+    return { state: state === "none" ? "ready" : state, ...(reason ? { reason } : {}) };
+  };
+  const org: Org = createOrg({ config, clock, log, metrics, orgFs, bringSkills });
+  const home = { orgFs, volume: HOME, mountPath: mountPath(HOME), mounted: () => org.mounted(HOME) };
+  const sessions = createSessions({
+    clock,
+    log,
+    pointers: createPointers(state.threads),
+    folder: state.threads,
+    config,
+    org: config.org.statusPath === null ? null : home,
+  });
+  const stopOrg = (): void => {
+    org.stop();
+    orgFs.stop();
+  };
+  return { org, skills, sessions, stopOrg };
 }

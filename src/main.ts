@@ -82,6 +82,7 @@ async function main(argv: readonly string[]): Promise<number> {
   if (command === "serve") return runServe(args);
   if (command === "harness") return runHarness(args);
   if (command === "proc-scan") return runScan(args);
+  if (command === "orgfs-worker") return (await import("./orgfs-worker.ts")).runOrgfsWorker();
   const [{ CLI_COMMANDS, runCli }, { createProcessIo }] = await Promise.all([
     import("./cli/index.ts"),
     import("./cli/process-io.ts"),

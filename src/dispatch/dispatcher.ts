@@ -78,9 +78,14 @@ export class Dispatcher {
     this.#stopSweep = clock.every(sweepMs, () => void this.#sweep());
   }
 
-  /** Milliseconds since the epoch of the last frame, keepalive or dispatch; now, while a run is at work. */
+  /**
+   * Milliseconds since the epoch of the last frame, keepalive or dispatch; now, while a run is at work or a save may be
+   * on its way to the volume's backend.
+   */
   get activeAt(): number {
-    return this.registry.liveCount > 0 ? this.options.clock.now() : this.#activeAt;
+    const { clock, sessions } = this.options;
+    const isAtWork = this.registry.liveCount > 0 || sessions.writeBackUntil() > clock.monotonic();
+    return isAtWork ? clock.now() : this.#activeAt;
   }
 
   readers(): readonly Reader[] {

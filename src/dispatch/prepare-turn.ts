@@ -1,6 +1,5 @@
 /**
- * What a turn gets before its harness starts: the session of its thread, its folders, its environment, and the
- * document that goes to stdin.
+ * What a turn gets before its harness starts: its folders, its environment, and the document that goes to stdin.
  */
 import { stat } from "node:fs/promises";
 import { join } from "node:path";
@@ -8,40 +7,14 @@ import type { Config } from "../config.ts";
 import { mayReachHarness } from "../config.ts";
 import { fileNameOf } from "../disk.ts";
 import { DaemonError } from "../errors.ts";
-import type { Preparation } from "../frames/frame.ts";
 import type { Harness, TurnDocument } from "../harness/port.ts";
+import type { RunSkills } from "../orgfs/port.ts";
 import { randomHex } from "../random-hex.ts";
-import { findTranscript } from "../session/find-transcript.ts";
-import type { Pointers } from "../session/pointer.ts";
+import type { FoundSession } from "../session/port.ts";
 import { giveFolder } from "./give-folder.ts";
 import type { DispatchInput } from "./input.ts";
 import type { Attempt } from "./run.ts";
 import type { StateDir } from "./state-dir.ts";
-
-export interface FoundSession {
-  readonly id?: string;
-  readonly state: Preparation["session"];
-  readonly reason?: string;
-}
-
-/** The session that the thread has on this pod, if the harness can go on with it. */
-export async function findSession(input: DispatchInput, harness: Harness, pointers: Pointers): Promise<FoundSession> {
-  const { resume, sessionFiles } = harness.capabilities;
-  if (!resume) return { state: "fresh" };
-  const pointer = await pointers.read(input.threadId);
-  if (pointer && pointer.harness !== harness.id) {
-    return { state: "fresh", reason: "the thread's session belongs to another harness" };
-  }
-  const id = pointer?.sessionId ?? input.harness?.sessionId ?? undefined;
-  if (id === undefined) return { state: "fresh" };
-  if (sessionFiles && !/^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$/.test(id)) {
-    return { state: "fresh", reason: "input.harness.sessionId cannot be the id of a session" };
-  }
-  if (sessionFiles && !(await findTranscript(harness.configDir, sessionFiles, id))) {
-    return { state: "fresh", reason: "the transcript of the thread's session is not on this pod" };
-  }
-  return { id, state: "local" };
-}
 
 export interface Folders {
   readonly cwd: string;
@@ -122,7 +95,8 @@ export function buildDocument(
   input: DispatchInput,
   harness: Harness,
   folders: Folders,
-  session: FoundSession,
+  { id, state, reason }: FoundSession,
+  skills: RunSkills | undefined,
   appRoot: string,
 ): TurnDocument {
   const { callback: _callback, suspension: _suspension, answers: _answers, env: _env, ...shown } = input;
@@ -132,7 +106,10 @@ export function buildDocument(
     input: shown,
     paths: { appRoot, cwd: folders.cwd, configDir: harness.configDir, runDir: folders.runDir },
     settings: harness.settings,
-    session,
+    session: { ...(id === undefined ? {} : { id }), state, ...(reason ? { reason } : {}) },
+    ...(skills
+      ? { skills: { pluginDirs: skills.pluginDirs, ...(skills.missing ? { missing: skills.missing } : {}) } }
+      : {}),
     shim: null,
     answers: [],
   };

@@ -1,6 +1,7 @@
 /**
- * The story of one attempt: wait for the thread's earlier run; find the session; start the harness; forward its frames;
- * send the outcome; stop what the harness left behind; save the session; send the last frame; close.
+ * The story of one attempt: wait for the thread's earlier run and for the org volume; restore the session; start the
+ * harness; forward its frames; send the outcome; stop what the harness left behind; save the session; send the last
+ * frame; close.
  *
  * The claim and the headers come before this, in the route. Nothing here throws: whatever goes wrong is the outcome.
  */
@@ -8,21 +9,22 @@ import { rm } from "node:fs/promises";
 import type { Clock } from "../clock/port.ts";
 import type { Config } from "../config.ts";
 import { DaemonError, errnoOf, messageOf } from "../errors.ts";
-import type { Outcome } from "../frames/frame.ts";
+import type { Outcome, Settled } from "../frames/frame.ts";
 import type { LargeJson } from "../frames/large-lines.ts";
 import type { Harness } from "../harness/port.ts";
 import type { HarnessRegistry } from "../harness/registry.ts";
 import type { Log } from "../log/port.ts";
 import type { Redactor } from "../log/redact.ts";
 import type { Metrics } from "../metrics/port.ts";
+import type { Org, RunSkills, Skills } from "../orgfs/port.ts";
 import type { Processes, RunProcess } from "../process/port.ts";
-import type { Pointers } from "../session/pointer.ts";
+import type { SessionRun, Sessions } from "../session/port.ts";
 import { stopHarness, watchHarness } from "./end-harness.ts";
 import { FrameForwarder } from "./forward-frames.ts";
 import { LineQuota } from "./line-quota.ts";
 import { logStderr } from "./log-stderr.ts";
-import type { Folders, FoundSession } from "./prepare-turn.ts";
-import { buildDocument, buildEnv, findSession, makeFolders, secretsOf } from "./prepare-turn.ts";
+import type { Folders } from "./prepare-turn.ts";
+import { buildDocument, buildEnv, makeFolders, secretsOf } from "./prepare-turn.ts";
 import type { Attempt, AttemptOrder } from "./run.ts";
 import { runNameOf } from "./run-record.ts";
 import type { StateDir } from "./state-dir.ts";
@@ -35,7 +37,9 @@ export interface DispatchParts {
   readonly redactor: Redactor;
   readonly largeJson: LargeJson;
   readonly state: StateDir;
-  readonly pointers: Pointers;
+  readonly org: Org;
+  readonly skills: Skills;
+  readonly sessions: Sessions;
   readonly harnesses: HarnessRegistry;
   readonly processes: Processes;
   /** What `POST /config` gave; read when a run starts. */
@@ -47,7 +51,8 @@ export interface DispatchParts {
 interface Turn {
   readonly harness: Harness;
   readonly folders: Folders;
-  readonly session: FoundSession;
+  readonly session: SessionRun;
+  readonly skills: RunSkills | undefined;
   readonly process: RunProcess;
   readonly forwarder: FrameForwarder;
   /** Resolves when the last of its stderr is in the log. */
@@ -55,6 +60,13 @@ interface Turn {
 }
 
 const SUMMARY_EVERY_MS = 15_000;
+/** Skills go back while a run works, less often than its session: all of them are looked at. */
+const SKILLS_EVERY_MS = 30_000;
+/** Of the pod's grace, what saves may take at a shutdown. */
+const SHUTDOWN_SAVE_MS = 12_000;
+/** What the thread's next run waits for a save that hangs: it saves what this one could not. */
+const SUPERSEDED_SAVE_MS = 2000;
+const UNSTARTED: Settled = { saved: false, reason: "the turn was not started" };
 
 /** Resolves when the attempt has ended. Never rejects. */
 export async function runDispatch(
@@ -84,10 +96,10 @@ export async function runDispatch(
   metrics.runConcluded(outcome.type === "failed" ? outcome.error.code : outcome.type);
   log.info("dispatch outcome", { outcome: outcome.type, ...(outcome.type === "failed" ? outcome.error : {}) });
 
-  if (turn) await settleTurn(attempt, turn, parts, log);
-  else if (predecessor) await predecessor.released;
+  const settled = turn ? await settleTurn(attempt, turn, parts, log) : UNSTARTED;
+  if (!turn && predecessor) await predecessor.released;
   attempt.release();
-  await attempt.end({ saved: false, reason: "no org volume" });
+  await attempt.end(settled);
   // What it printed last may name its secrets too.
   await turn?.stderrLogged;
   unhide();
@@ -112,7 +124,6 @@ async function waitForPredecessor(
   ]);
   timeout.abort();
   if (!attempt.live) return;
-  predecessor.overtaken = timedOut;
   metrics.takeover(timedOut);
   const fields = { from: predecessor.run.id, waitedMs: Math.round(clock.monotonic() - startedAt) };
   if (timedOut) log.warn("takeover goes on without the earlier run's end", fields);
@@ -128,26 +139,35 @@ async function startTurn(
   log: Log,
 ): Promise<Turn | undefined> {
   if (!attempt.live) return undefined;
-  const { config, clock, pointers } = parts;
+  const { config, clock } = parts;
   const { input } = order;
   const harness = parts.harnesses.find(input.harness?.id ?? undefined);
   if (!harness) throw new DaemonError("unknown_harness", "input.harness.id names no harness of this pod");
-  const session = await findSession(input, harness, pointers);
-  attempt.sessionId = session.id;
+  const ready = await parts.org.ready(attempt.signal);
+  if (!attempt.live) return undefined;
+  const { threadId } = attempt.run;
+  const begun = parts.sessions.begin({ threadId, runId: attempt.run.id, harness, input }, attempt.signal);
+  const session = await store("the thread's session could not be looked up", begun);
+  const { found } = session;
+  const reasons = [ready.reason, found.reason].filter((reason) => reason !== undefined);
   attempt.prepared({
-    home: "none",
-    skills: "none",
+    home: ready.home,
+    skills: ready.skills,
     waitedMs: Math.round(clock.monotonic() - attempt.begunAt),
-    session: session.state,
-    ...(session.reason ? { reason: session.reason } : {}),
+    session: found.state,
+    ...(found.generation ? { generation: found.generation } : {}),
+    ...(reasons.length > 0 ? { reason: reasons.join("; ") } : {}),
   });
+  await parts.org.linkRun(threadId);
   const made = makeFolders(input, config, parts.state, harness);
   const folders = await store("the folders of the run could not be made", made);
   if (!attempt.live) {
+    session.stop();
     await removeFolder(folders.runDir, log);
     return undefined;
   }
-  const document = buildDocument(attempt, input, harness, folders, session, config.appRoot);
+  const skills = parts.skills.forRun();
+  const document = buildDocument(attempt, input, harness, folders, found, skills, config.appRoot);
   const process = parts.processes.spawn({
     argv: harness.argv,
     cwd: folders.cwd,
@@ -157,7 +177,7 @@ async function startTurn(
     ...(config.agentUser ? { user: config.agentUser } : {}),
   });
   attempt.state = "running";
-  log.info("harness started", { harness: harness.id, pid: process.pid, session: session.state });
+  log.info("harness started", { harness: harness.id, pid: process.pid, session: found.state });
   const quota = new LineQuota(clock, log, parts.redactor);
   const forwarder = new FrameForwarder(attempt, {
     clock,
@@ -168,20 +188,19 @@ async function startTurn(
     maxFrameBytes: config.maxFrameBytes,
     runMaxBytes: config.runMaxBytes,
     quota,
-    onSession: (sessionId) => {
-      if (attempt.sessionId === sessionId) return;
-      attempt.sessionId = sessionId;
-      // At once, and again at the end: a daemon that is killed in mid-turn must not forget the conversation.
-      void savePointer(attempt, harness, pointers, log);
-    },
+    // At once: a daemon that is killed in mid-turn must not forget the conversation.
+    onSession: (sessionId) => session.noteSession(sessionId),
   });
+  session.startCheckpoints();
   const stderrLogged = logStderr(process.stderr, quota);
-  return { harness, folders, session, process, forwarder, stderrLogged };
+  return { harness, folders, session, skills, process, forwarder, stderrLogged };
 }
 
 /** Forwards frames until there is an outcome, whoever gives it. */
 async function followTurn(attempt: Attempt, turn: Turn, parts: DispatchParts): Promise<void> {
   const { clock, config, log } = parts;
+  const checkout = turn.folders.cwd;
+  const stopSkills = clock.every(SKILLS_EVERY_MS, () => void parts.skills.checkpoint({ checkout }));
   const stopSummary = clock.every(SUMMARY_EVERY_MS, () =>
     log.info("dispatch progress", { run: attempt.run.id, seq: attempt.lastSeq, ...turn.forwarder.counts }),
   );
@@ -189,14 +208,15 @@ async function followTurn(attempt: Attempt, turn: Turn, parts: DispatchParts): P
     await watchHarness(attempt, turn.process, turn.forwarder, config, clock);
   } finally {
     stopSummary();
+    stopSkills();
   }
 }
 
-/** After the outcome: the tree is ended, and then the session's pointer is written. */
-async function settleTurn(attempt: Attempt, turn: Turn, parts: DispatchParts, log: Log): Promise<void> {
+/** After the outcome: the tree is ended, then the thread is free for its next run, and what there is is saved. */
+async function settleTurn(attempt: Attempt, turn: Turn, parts: DispatchParts, log: Log): Promise<Settled> {
   const { config, clock, shutdown } = parts;
   const report = await stopHarness(attempt, turn.process, config, clock, shutdown, async () => {
-    await savePointer(attempt, turn.harness, parts.pointers, log);
+    await turn.session.pointerWritten();
     attempt.release();
   });
   if (report.strays > 0) parts.metrics.strayKilled(report.strays);
@@ -204,17 +224,34 @@ async function settleTurn(attempt: Attempt, turn: Turn, parts: DispatchParts, lo
     parts.metrics.processLeft(report.left.length);
     log.warn("processes did not end", { pids: report.left });
   }
+  const settled = await save(attempt, turn, parts);
+  turn.skills?.release();
   await removeFolder(turn.folders.runDir, log);
+  return settled;
 }
 
-async function savePointer(attempt: Attempt, harness: Harness, pointers: Pointers, log: Log): Promise<void> {
-  const { sessionId } = attempt;
-  if (sessionId === undefined || !harness.capabilities.resume || attempt.overtaken) return;
-  try {
-    await pointers.write({ threadId: attempt.run.threadId, sessionId, harness: harness.id });
-  } catch (error) {
-    log.error("session pointer not written", { reason: messageOf(error) });
-  }
+/** The session and the skills, within what the reason of the end leaves for it. */
+async function save(
+  attempt: Attempt,
+  turn: Turn,
+  { config, clock, shutdown, skills }: DispatchParts,
+): Promise<Settled> {
+  const { ioBudgetMs } = config.session;
+  const tooLate = new AbortController();
+  const hurry = (limitMs: number, why: AbortSignal): void => {
+    const start = (): void => void clock.sleep(limitMs, tooLate.signal).then(() => tooLate.abort());
+    if (why.aborted) start();
+    else why.addEventListener("abort", start, { once: true });
+  };
+  hurry(SHUTDOWN_SAVE_MS, shutdown);
+  hurry(SUPERSEDED_SAVE_MS, attempt.superseded);
+  const checkout = turn.folders.cwd;
+  const [settled] = await Promise.all([
+    turn.session.save({ deadlineMs: ioBudgetMs, signal: tooLate.signal }),
+    skills.afterRun({ checkout, deadlineMs: shutdown.aborted ? SHUTDOWN_SAVE_MS : ioBudgetMs }),
+  ]);
+  tooLate.abort();
+  return settled;
 }
 
 async function removeFolder(path: string, log: Log): Promise<void> {

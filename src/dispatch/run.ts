@@ -59,12 +59,9 @@ export class Attempt {
   settled: Settled | undefined;
   /** True when `stop` decided the outcome. */
   stopped = false;
-  sessionId: string | undefined;
   detachedAt: number | undefined;
   endedAt: number | undefined;
   lastSeq = 0;
-  /** True when the thread's next run began before this one was released: the conversation is that one's now. */
-  overtaken = false;
   owner: Reader | undefined;
   /** How far whole frames were handed to the last owner, for a dispatch that takes up where it was lost. */
   ownerOffset = 0;
@@ -81,6 +78,7 @@ export class Attempt {
   readonly #release: () => void;
   readonly #end: () => void;
   readonly #stop = new AbortController();
+  readonly #superseded = new AbortController();
 
   constructor(
     readonly run: Run,
@@ -101,6 +99,10 @@ export class Attempt {
   get signal(): AbortSignal {
     return this.#stop.signal;
   }
+  /** Aborts when another run wants the thread, before the outcome or after it. */
+  get superseded(): AbortSignal {
+    return this.#superseded.signal;
+  }
   get live(): boolean {
     return this.outcome === undefined;
   }
@@ -108,6 +110,7 @@ export class Attempt {
   stop(reason: StopReason): void {
     if (this.conclude({ type: "failed", error: reason })) this.stopped = true;
     if (!this.#stop.signal.aborted) this.#stop.abort(reason);
+    if (reason.code === "superseded") this.#superseded.abort();
   }
 
   /** Decides the outcome and sends it. False when it was decided already. */

@@ -1,5 +1,6 @@
 /** `GET /health`: from memory alone, nothing else in the daemon can make it wait. It answers before all else is loaded. */
 import { HttpError } from "../errors.ts";
+import type { OrgState } from "../orgfs/port.ts";
 import { json } from "./answer.ts";
 import type { TokenAuth } from "./auth.ts";
 import type { RouteRequest } from "./router.ts";
@@ -11,6 +12,7 @@ export interface HealthRoute {
   readonly isolation: "user" | "none";
   readonly draining: () => boolean;
   readonly liveRuns: () => number;
+  readonly org: () => OrgState;
 }
 
 const MAX_NONCE_CHARS = 256;
@@ -27,7 +29,7 @@ export function health({ url }: RouteRequest, route: HealthRoute): Response {
     draining: route.draining(),
     isolation: route.isolation,
     runs: route.liveRuns(),
-    org: "none",
+    org: route.org(),
     ...(nonce === null ? {} : { proof: route.auth.prove(route.bootId, nonce) }),
   });
 }

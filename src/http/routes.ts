@@ -5,6 +5,7 @@ import type { Dispatcher } from "../dispatch/dispatcher.ts";
 import type { LargeJson } from "../frames/large-lines.ts";
 import type { Log } from "../log/port.ts";
 import type { Redactor } from "../log/redact.ts";
+import type { Org } from "../orgfs/port.ts";
 import type { AdminRoutes } from "./admin-routes.ts";
 import { configure, idle, metrics } from "./admin-routes.ts";
 import { json } from "./answer.ts";
@@ -23,13 +24,14 @@ export interface RoutesOptions {
   readonly redactor: Redactor;
   readonly largeJson: LargeJson;
   readonly dispatcher: Dispatcher;
+  readonly org: Org;
   readonly auth: TokenAuth;
   readonly server: Bun.Server<undefined>;
   readonly modules: LateModules;
 }
 
 export function createRoutes(options: RoutesOptions): LoadedRoutes {
-  const { config, clock, log, redactor, dispatcher, auth, server, modules } = options;
+  const { config, clock, log, redactor, dispatcher, org, auth, server, modules } = options;
   const { registry, tombstones } = dispatcher;
   const readers: ReaderOptions = {
     clock,
@@ -69,6 +71,9 @@ export function createRoutes(options: RoutesOptions): LoadedRoutes {
       "/dispatch": { POST: (asked) => dispatchRoute(asked, dispatch) },
       "/runs": { GET: () => listRuns(runs) },
       "/config": { POST: (asked) => configure(asked, admin) },
+      "/orgfs-config": {
+        POST: async ({ request }) => json(await org.relayMountRequest(await readBody(request))),
+      },
       "/idle": { GET: () => idle(admin) },
       "/metrics": { GET: () => metrics(admin) },
       "/openapi.json": { GET: async () => json((await import("./openapi.ts")).openApi(config.version)) },

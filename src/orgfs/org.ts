@@ -6,7 +6,7 @@ import type { Metrics } from "../metrics/port.ts";
 import { linkRun } from "./link-run.ts";
 import { HOME, mountPathOf, orgRootOf } from "./mount-paths.ts";
 import { type MountStatus, watchMountStatus } from "./mount-status.ts";
-import type { OrgFs } from "./port.ts";
+import type { OrgFs, OrgState } from "./port.ts";
 import { type Readiness, waitUntilReady } from "./ready.ts";
 import { createMountRequestRelay } from "./relay-mount-request.ts";
 import { type Brought, createTrials } from "./try-volume.ts";
@@ -21,9 +21,6 @@ export interface OrgOptions {
   /** Copies the org's skills to the pod. Bounded; aborted when the daemon stops. */
   readonly bringSkills: (signal: AbortSignal) => Promise<Brought>;
 }
-
-/** For /health: no names, and nothing that has to be asked. */
-export type OrgState = "none" | { readonly home: "unmounted" | "mounted" | "hanging"; readonly stuck: number };
 
 export interface Org {
   /** What a run waits for before it starts. Without a sidecar it is `none` at once. */

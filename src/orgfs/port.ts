@@ -61,3 +61,9 @@ export interface OrgFs {
   state(): Readonly<Record<string, { readonly breaker: "closed" | "open" | "probing"; readonly stuck: number }>>;
   stop(): void;
 }
+
+/** For /health: no names, and nothing that has to be asked. */
+export type OrgState = "none" | { readonly home: "unmounted" | "mounted" | "hanging"; readonly stuck: number };
+
+export type { Org } from "./org.ts";
+export type { RunSkills, Skills } from "./skills/skills.ts";

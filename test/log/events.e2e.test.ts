@@ -11,6 +11,7 @@ function outline(lines: readonly LogLine[]): string[] {
 const STARTED = [
   "info listening: url port version bootId appRoot isolation",
   "info ready: runs cutOff killed elapsedMs",
+  "info sessions live as long as the pod: reason",
 ];
 const STOPPED = ["info signal received: name", "info draining: runs", "info stopped: "];
 
