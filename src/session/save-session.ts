@@ -68,7 +68,35 @@ export async function saveSession(
 ): Promise<SaveReport> {
   const read = await stateFile.read();
   if (read?.run?.id !== order.run) return { type: "superseded" };
-  let state: WritingState = { ...read, run: read.run };
+  try {
+    return await saveAs({ ...read, run: read.run }, source, order, local, ownState(stateFile, order.run), now);
+  } catch (error) {
+    if (error instanceof Superseded) return { type: "superseded" };
+    throw error;
+  }
+}
+
+/** The thread's next run has begun in the meantime, without waiting for this flight: the state is its own now. */
+class Superseded extends Error {}
+
+function ownState(stateFile: StateFile, run: string): Pick<StateFile, "write"> {
+  return {
+    async write(state) {
+      if ((await stateFile.read())?.run?.id !== run) throw new Superseded();
+      await stateFile.write(state);
+    },
+  };
+}
+
+async function saveAs(
+  begun: WritingState,
+  source: SaveSource & { readonly threadId: string },
+  order: SaveOrder,
+  local: LocalFiles,
+  stateFile: Pick<StateFile, "write">,
+  now: () => number,
+): Promise<SaveReport> {
+  let state = begun;
   if (state.run.passedBy) return { type: "passed", by: state.run.passedBy };
   const found = await local.find(order.session);
   if (found.length === 0) return { type: "no-transcript" };

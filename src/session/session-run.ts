@@ -51,6 +51,9 @@ export interface RunStore {
 /** Of the transcript, for the user's message: what is longer is not looked through at every look. */
 const LOOK_BYTES = 1 << 20;
 
+/** Of the time for the last save, what a checkpoint may take that is under way. */
+const CHECKPOINT_SHARE = 1 / 3;
+
 type Saved = Settled & { readonly goesOn: boolean };
 
 export function createSessionRun(parts: SessionRunParts): SessionRun {
@@ -58,6 +61,8 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
   const { harness, threadId } = order;
   const { resume, sessionFiles } = harness.capabilities;
   const stopped = new AbortController();
+  /** Ends a checkpoint that is under way. */
+  const hurried = new AbortController();
   let sessionId = found.id;
   let noted: string | undefined;
   let isOurs = true;
@@ -127,7 +132,7 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
         const from = sessionId === found.id ? sizeBefore : 0;
         return path !== undefined && needle !== undefined && (await textFrom(path, from)).includes(needle);
       };
-      const save = async (): Promise<boolean> => (await trySave(parts.ioBudgetMs, stopped.signal)).goesOn;
+      const save = async (): Promise<boolean> => (await trySave(parts.ioBudgetMs, hurried.signal)).goesOn;
       const looks = { clock, everyMs: parts.checkpointMs, size, sizeBefore, holdsMessage, save };
       checkpoints = checkpoint(looks, stopped.signal).catch((error) =>
         log.error("checkpoints ended", { reason: messageOf(error) }),
@@ -136,12 +141,20 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
     async save({ deadlineMs, signal }) {
       const startedAt = clock.monotonic();
       stopped.abort();
+      // One that is under way has most of the work behind it, unless the volume hangs.
+      const waiting = new AbortController();
+      const until = signal ? AbortSignal.any([waiting.signal, signal]) : waiting.signal;
+      void clock.sleep(deadlineMs * CHECKPOINT_SHARE, until).then(() => hurried.abort());
       await checkpoints;
+      waiting.abort();
       const left = Math.max(1, deadlineMs - (clock.monotonic() - startedAt));
       const { goesOn: _goesOn, ...settled } = await trySave(left, signal);
       return settled;
     },
-    stop: () => stopped.abort(),
+    stop() {
+      stopped.abort();
+      hurried.abort();
+    },
   };
 }
 

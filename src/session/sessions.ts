@@ -94,7 +94,9 @@ export function createSessions(parts: SessionsParts): Sessions {
     const startedAt = clock.monotonic();
     try {
       const asked = await askStore(order, store, localSession, staging, signal);
-      const begun = await take(order, asked, local, state, store.run, staging, log);
+      // The thread's last save may have come to its end meanwhile.
+      const now = (await stateFile.read()) ?? NO_STATE;
+      const begun = await take(order, asked, local, now, store.run, staging, log);
       await stateFile.write(begun.state);
       if (begun.pointer !== undefined) {
         await pointers.write({ threadId, sessionId: begun.pointer, harness: harness.id });

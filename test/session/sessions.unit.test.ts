@@ -170,6 +170,33 @@ test("a run that another pod has passed saves no more", async () => {
   expect(await third.read("projects/p/s1.jsonl")).toBe("one\ntwo\n");
 });
 
+test("a run that begins while the thread's last save is under way: both saves count, and the new run's state stays", async () => {
+  await using volume = await Volume.create();
+  await using pod = await DiskPod.create(volume);
+  const old = await pod.begin("thread");
+  await pod.say(old, "s1", "one\n");
+  const save = pod.jobs["session-save"];
+  const held = Promise.withResolvers<void>();
+  const started = Promise.withResolvers<void>();
+  pod.jobs["session-save"] = async (input) => {
+    const report = save?.(input);
+    started.resolve();
+    await held.promise;
+    return report;
+  };
+  const saving = old.save({ deadlineMs: 5000 });
+  await started.promise;
+  const next = await pod.begin("thread");
+  held.resolve();
+  const settled = await saving;
+  expect(settled.saved || settled.reason === "the thread's next run on this pod saves it").toBe(true);
+  await pod.say(next, "s1", "two\n");
+  expect(await next.save({ deadlineMs: 5000 })).toMatchObject({ saved: true });
+  await using other = await DiskPod.create(volume);
+  await other.begin("thread");
+  expect(await other.read("projects/p/s1.jsonl")).toBe("one\ntwo\n");
+});
+
 test("a transcript that is compacted, edited, replaced, emptied, or without a final newline", async () => {
   await using volume = await Volume.create();
   await using pod = await DiskPod.create(volume);
