@@ -25,19 +25,22 @@ export function stateOfRun(state: ThreadState, { id, fence }: RunToBegin, start:
   const blind = report === undefined || report.choice.blind;
   const pick = start.source === "local" ? state.last : report?.choice.pick;
   const place = pick && placeOf(pick.name);
-  const known = Math.max(place?.fence ?? 0, fence === undefined ? (report?.fence ?? 0) : 0);
+  const before = state.run;
+  const highest = Math.max(report?.fence ?? 0, before?.fence ?? 0);
+  const known = Math.max(place?.fence ?? 0, fence === undefined ? highest : 0);
   const parent = parentAfter(pick);
   const run: SavingRun = {
     id,
     fence: Math.max(fence ?? 0, known),
-    turn: report?.turn ?? (place ? place.turn + 1 : 1),
+    // The pod's own earlier run counts as seen: a save of it may be on its way that nobody can see yet.
+    turn: Math.max(report?.turn ?? 1, (place?.turn ?? 0) + 1, (before?.turn ?? 0) + 1),
     number: 0,
     marked: blind,
     ...(parent ? { parent } : {}),
   };
   const restored = start.source === "stored" ? start.report.restored : undefined;
-  const before = start.source === "local" ? state.line : (restored?.line ?? []);
-  const line = [keyOfRun(run), ...before].slice(0, LINE_RUNS);
+  const ancestors = start.source === "local" ? state.line : (restored?.line ?? []);
+  const line = [keyOfRun(run), ...ancestors].slice(0, LINE_RUNS);
   const own = { own: state.own, ...(state.proof ? { proof: state.proof } : {}) };
   if (start.source === "local") return { ...state, run, line };
   if (start.source === "none") return { ...own, run, line, files: [], saves: {}, ...(pick ? { last: pick } : {}) };

@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { lstat, mkdir, readdir, readFile, rm, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { DiskPod, Overdue, Volume } from "./pod-disk.ts";
 
@@ -338,7 +338,6 @@ test("what the agent puts in the transcript's place is not followed", async () =
   const run = await pod.begin("thread");
   await pod.say(run, "s1", "one\n");
   await mkdir(join(pod.configDir, "projects/p/s1"), { recursive: true });
-  const { symlink } = await import("node:fs/promises");
   await symlink(secret, join(pod.configDir, "projects/p/s1/link"));
   await symlink(pod.folder, join(pod.configDir, "projects/p/s1/folder"));
   Bun.spawnSync(["mkfifo", join(pod.configDir, "projects/p/s1/fifo")]);
@@ -363,3 +362,37 @@ test("hundreds of files beside the transcript, one by one, come back from few sa
   expect((await other.begin("thread")).found.state).toBe("restored");
   for (let n = 0; n < 120; n++) expect(await other.read(`projects/p/s1/tool-results/${n}.txt`)).toBe(`result ${n}`);
 });
+
+test.skipIf(process.getuid?.() !== 0)(
+  "restored files are the agent's, and so are the folders that were made",
+  async () => {
+    await using volume = await Volume.create();
+    await using first = await DiskPod.create(volume);
+    const run = await first.begin("thread");
+    await first.say(run, "s1", "one\n");
+    await first.write("projects/p/s1/tool.txt", "a result");
+    await run.save({ deadlineMs: 5000 });
+    await using pod = await DiskPod.create(volume, { env: { AGENT_USER: "12345:12346" } });
+    await pod.begin("thread");
+    for (const path of [
+      "",
+      "projects",
+      "projects/p",
+      "projects/p/s1.jsonl",
+      "projects/p/s1",
+      "projects/p/s1/tool.txt",
+    ]) {
+      const { uid, gid } = await lstat(join(pod.configDir, path));
+      expect([path, uid, gid]).toEqual([path, 12345, 12346]);
+    }
+    // What the agent put in the way is not followed.
+    await pod.turn("thread", "two\n");
+    await first.turn("thread", "three\n");
+    await rm(join(pod.configDir, "projects"), { recursive: true });
+    const elsewhere = join(pod.folder, "elsewhere");
+    await mkdir(elsewhere);
+    await symlink(elsewhere, join(pod.configDir, "projects"));
+    expect((await pod.begin("thread")).found.state).toBe("fresh");
+    expect(await readdir(elsewhere)).toEqual([]);
+  },
+);
