@@ -92,14 +92,14 @@ test("a call that hangs ends the attempt; the next one does without it, and trie
     ...diskFiles,
     read: (path, maxBytes) => (path.includes("skill-12/") ? new Promise(() => {}) : diskFiles.read(path, maxBytes)),
   };
-  const first = await pod.bring({ callMs: 60 }, hanging);
+  const first = await pod.bring({ callMs: 400 }, hanging);
   expect(first.hung).toBe(true);
   expect(first.leftOut.map(({ name }) => name)).toContain("skill-12");
-  const second = await pod.bring({ callMs: 60 }, hanging);
+  const second = await pod.bring({ callMs: 400 }, hanging);
   expect(second).toMatchObject({ hung: false, count: 29 });
   expect(second.leftOut).toEqual([{ name: "skill-12", reason: "reading it took too long before", kept: false }]);
   pod.nowMs += 61_000;
-  expect(await pod.bring({ callMs: 60 }, hanging)).toMatchObject({ hung: true, count: 29 });
+  expect(await pod.bring({ callMs: 400 }, hanging)).toMatchObject({ hung: true, count: 29 });
   pod.nowMs += 61_000;
   expect(await pod.bring()).toMatchObject({ hung: false, count: 30, leftOut: [] });
 });
@@ -110,7 +110,7 @@ test("a skill whose read hangs keeps the copy that was read before", async () =>
   await pod.bring();
   await pod.plant("rockets", { "SKILL.md": skillText("newer") });
   const hanging: VolumeFiles = { ...diskFiles, read: () => new Promise(() => {}) };
-  expect(await pod.bring({ callMs: 40 }, hanging)).toMatchObject({
+  expect(await pod.bring({ callMs: 400 }, hanging)).toMatchObject({
     hung: true,
     leftOut: [{ name: "rockets", kept: true }],
   });

@@ -115,9 +115,9 @@ test("a volume that hangs changes no set, and hands over what there was", async 
   const first = await pod.bringSets("public");
   await pod.plant("flat", { "one/SKILL.md": skillText("newer"), "two/SKILL.md": skillText("newer") }, set);
   const hanging = failingAt("/two/", () => new Promise(() => {}));
-  expect(await pod.bringSets("public", { callMs: 40 }, hanging)).toMatchObject({ hung: true, sets: first.sets });
+  expect(await pod.bringSets("public", { callMs: 400 }, hanging)).toMatchObject({ hung: true, sets: first.sets });
   expect((await treeOf(dirOf(first, "flat")))["skills/one/SKILL.md"]).toBe(skillText("one"));
-  const third = await pod.bringSets("public", { callMs: 40 }, hanging);
+  const third = await pod.bringSets("public", { callMs: 400 }, hanging);
   expect(third).toMatchObject({ hung: false, leftOut: [{ name: "flat/two", kept: true }] });
   expect((await treeOf(dirOf(third, "flat")))["skills/one/SKILL.md"]).toBe(skillText("newer"));
 });

@@ -18,7 +18,7 @@ export interface Pod extends AsyncDisposable {
   pass(ms: number): void;
 }
 
-export async function pod(volumes: readonly string[], deadlineMs = 800): Promise<Pod> {
+export async function pod(volumes: readonly string[], deadlineMs = 4000): Promise<Pod> {
   const sidecar = await Sidecar.start();
   const log = recordingLog();
   let passedMs = 0;

@@ -87,7 +87,7 @@ export class SkillsPod implements AsyncDisposable {
   }
 
   #input(volume: string, mountPath: string) {
-    return { volume, mountPath, stateDir: this.stateDir, agent: null, callMs: 2000, nowMs: this.nowMs };
+    return { volume, mountPath, stateDir: this.stateDir, agent: null, callMs: 60_000, nowMs: this.nowMs };
   }
 }
 

@@ -262,7 +262,9 @@ function missingOf(states: readonly VolumeState[]): string | undefined {
   const told = absent.slice(0, MAX_NAMES_TOLD).join(", ") + (absent.length > MAX_NAMES_TOLD ? ", …" : "");
   const parts = [
     ...reasons.map((reason) => `skills of the organization may be missing or out of date: ${reason}`),
-    ...(absent.length > 0 ? [`${absent.length} skills could not be loaded: ${told}`] : []),
+    ...(absent.length > 0
+      ? [`${absent.length} ${absent.length === 1 ? "skill" : "skills"} could not be loaded: ${told}`]
+      : []),
     ...(states.some(({ link }) => link === "own-folder")
       ? ["the organization's own skills are not in use: the agent's config folder has a skills folder of its own"]
       : []),
