@@ -130,6 +130,7 @@ function buildOrg({ config, clock, log, selfArgv, state }: PartsOptions, harness
   const sessions = createSessions({
     clock,
     log,
+    metrics,
     pointers: createPointers(state.threads),
     folder: state.threads,
     config,

@@ -20,6 +20,10 @@ export interface Metrics {
   orgVolume(volume: string, breaker: "closed" | "open" | "probing", stuck: number): void;
   /** What a run waited for the org volume, and what came of it. */
   orgWaited(home: string, skills: string, seconds: number): void;
+  /** What a session took on its way to or from the org volume. */
+  sessionMoved(way: "saved" | "restored", bytes: number): void;
+  /** How runs found their sessions, by its state in the first frame. */
+  sessionFound(state: string): void;
   /** Prometheus text of everything, gauges read at this moment. */
   render(): Promise<{ contentType: string; text: string }>;
 }

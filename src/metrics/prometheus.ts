@@ -47,6 +47,8 @@ export function createPrometheusMetrics(clock: Clock, version: string, gauges: G
   const orgBreaker = gauge("org_breaker_open", "1 while flights to the volume are refused", ["volume"]);
   const orgWaits = counter("org_waits_total", "Runs by what they got of the org volume", ["home", "skills"]);
   const orgWaitSeconds = histogram("org_wait_seconds", "What runs waited for the org volume");
+  const sessionBytes = counter("session_bytes_total", "Bytes written to and restored from the org volume", ["way"]);
+  const sessionsFound = counter("sessions_found_total", "Runs by what they went on from", ["state"]);
   gauge("runs", "Runs without an outcome", gauges.runs);
   gauge("readers", "Readers attached", gauges.readers);
   gauge("draining", "1 while the daemon shuts down", () => (gauges.draining() ? 1 : 0));
@@ -90,6 +92,8 @@ export function createPrometheusMetrics(clock: Clock, version: string, gauges: G
       orgWaits.inc({ home, skills });
       orgWaitSeconds.observe(seconds);
     },
+    sessionMoved: (way, bytes) => sessionBytes.inc({ way }, bytes),
+    sessionFound: (state) => sessionsFound.inc({ state }),
     render: async () => ({ contentType: registry.contentType, text: await registry.metrics() }),
     stop: stopLag,
   };

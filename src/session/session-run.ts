@@ -44,8 +44,8 @@ export interface RunStore {
   readonly run: string;
   readonly statePath: string;
   readonly state: StateFile;
-  /** Something was taken by the mount. */
-  readonly onSaved: () => void;
+  /** The mount took so many bytes; 0 when the flight that wrote them was lost. */
+  readonly onSaved: (bytes: number) => void;
 }
 
 /** Of the transcript, for the user's message: what is longer is not looked through at every look. */
@@ -104,7 +104,7 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
     const elapsedMs = Math.round(clock.monotonic() - startedAt);
     const { goesOn: _goesOn, ...facts } = saved;
     if (saved.saved && saved.bytes !== 0) {
-      store.onSaved();
+      store.onSaved(saved.bytes ?? 0);
       log.info("session saved", { ...facts, elapsedMs });
     } else if (!saved.saved) log.warn("session not saved", { ...facts, elapsedMs });
     return saved;

@@ -6,6 +6,7 @@ import type { Config } from "../config.ts";
 import { fileNameOf } from "../disk.ts";
 import { messageOf } from "../errors.ts";
 import type { Log } from "../log/port.ts";
+import type { Metrics } from "../metrics/port.ts";
 import type { OrgFs } from "../orgfs/port.ts";
 import { randomHex } from "../random-hex.ts";
 import { type Start, stateOfRun } from "./begin-run.ts";
@@ -26,6 +27,7 @@ import { NO_STATE, sizeOf, type ThreadState } from "./thread-state.ts";
 export interface SessionsParts {
   readonly clock: Clock;
   readonly log: Log;
+  readonly metrics: Metrics;
   readonly pointers: Pointers;
   /** The daemon's own folder of threads, on the pod's disk. */
   readonly folder: string;
@@ -55,13 +57,19 @@ interface Begun {
 }
 
 export function createSessions(parts: SessionsParts): Sessions {
-  const { clock, pointers, folder, config, org } = parts;
+  const { clock, metrics, pointers, folder, config, org } = parts;
   const owners = createSessionOwners(folder);
   let writeBackUntil = 0;
   if (org === null) parts.log.info("sessions live as long as the pod", { reason: "no org volume" });
   else if (config.session.keys.length === 0) parts.log.info("sessions on the org volume are not sealed");
 
   async function begin(order: BeginOrder, signal: AbortSignal): Promise<SessionRun> {
+    const run = await beginRun(order, signal);
+    metrics.sessionFound(run.found.state);
+    return run;
+  }
+
+  async function beginRun(order: BeginOrder, signal: AbortSignal): Promise<SessionRun> {
     const { threadId, harness } = order;
     const log = parts.log.child({ run: order.runId, thread: threadId });
     const { checkpointMs, ioBudgetMs } = config.session;
@@ -83,7 +91,8 @@ export function createSessions(parts: SessionsParts): Sessions {
       run: randomHex(8),
       statePath,
       state: stateFile,
-      onSaved: () => {
+      onSaved: (bytes) => {
+        metrics.sessionMoved("saved", bytes);
         writeBackUntil = clock.monotonic() + config.org.writeBackMs;
       },
     };
@@ -103,7 +112,9 @@ export function createSessions(parts: SessionsParts): Sessions {
       }
       const elapsedMs = Math.round(clock.monotonic() - startedAt);
       const { report } = asked;
-      const facts = { ...begun.found, bytes: report?.restored?.bytes ?? 0, elapsedMs };
+      const bytes = report?.restored?.bytes ?? 0;
+      if (bytes > 0) metrics.sessionMoved("restored", bytes);
+      const facts = { ...begun.found, bytes, elapsedMs };
       if (report && report.rejected.length > 0) log.warn("saves not taken", { saves: report.rejected });
       if (report?.restored && report.restored.leftOut.length > 0) {
         log.warn("session files left out", { files: report.restored.leftOut });

@@ -13,6 +13,7 @@ import type { SessionInput, SessionRun } from "../../src/session/port.ts";
 import { runRestoreJob } from "../../src/session/restore-job.ts";
 import { runSaveJob } from "../../src/session/save-job.ts";
 import { createSessions } from "../../src/session/sessions.ts";
+import { silentMetrics } from "../support/silent.ts";
 
 export const FILES = { main: "projects/*/<id>.jsonl", side: "projects/*/<id>" };
 
@@ -68,6 +69,7 @@ export class DiskPod {
     this.sessions = createSessions({
       clock: systemClock,
       log: memoryLog(this.lines),
+      metrics: silentMetrics(),
       pointers: createPointers(join(folder, "threads")),
       folder: join(folder, "threads"),
       config,
