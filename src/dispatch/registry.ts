@@ -7,9 +7,10 @@
  * released no earlier than what it waited for.
  */
 import { HttpError } from "../errors.ts";
+import type { RunSummary } from "../frames/run-summary.ts";
 import type { EndedRuns } from "./ended-runs.ts";
 import type { DispatchBody } from "./input.ts";
-import type { Attempt, RunSummary } from "./run.ts";
+import type { Attempt } from "./run.ts";
 import { Run } from "./run.ts";
 import type { Tombstones } from "./tombstones.ts";
 
