@@ -5,6 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { startFakeDaemon } from "../support/fake-daemon.ts";
 
+const TIMEOUT_MS = 60_000;
 const ROOT = join(import.meta.dir, "../..");
 
 /** Types are asserted by the compiler: where one were `any`, an expected error would not come. */
@@ -72,11 +73,16 @@ beforeAll(async () => {
   if (untar.exit !== 0) throw new Error(`tar: ${untar.out}`);
   await writeFile(join(folder, "package.json"), '{ "type": "module" }');
   await writeFile(join(folder, "main.ts"), CONSUMER);
-});
+}, TIMEOUT_MS);
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
 test("holds the client and its types, and nothing of the daemon", async () => {
-  const names = await readdir(unpacked, { recursive: true });
+  const sources = (await readdir(unpacked, { recursive: true })).filter((name) => /\.[cm]?[jt]s$/.test(name));
+  const types = sources.filter((name) => name.endsWith(".d.ts"));
+  expect(types).toContain("dist/types/client/index.d.ts");
+  expect(types.filter((name) => !/^dist\/types\/(client|clock|frames|errors)\b/.test(name))).toEqual([]);
+  expect(sources.filter((name) => !types.includes(name))).toEqual(["dist/client.js"]);
+});
   const [types, rest] = [
     names.filter((name) => name.endsWith(".d.ts")),
     names.filter((name) => /\.[cm]?[jt]s$/.test(name)),
@@ -86,26 +92,34 @@ test("holds the client and its types, and nothing of the daemon", async () => {
   expect(types.filter((name) => !/^dist\/types\/(client|clock|frames|errors)\b/.test(name))).toEqual([]);
 });
 
-test("compiles in a strict project, and runs on Node 20 and later", async () => {
-  expect(await compile({ ...NODE, skipLibCheck: true }, ["main.ts"])).toEqual({ exit: 0, out: "" });
-  const daemon = await startFakeDaemon({ turn: (attempt) => attempt.whole("one", "two") });
-  try {
-    const { exit, out } = await exec("node", "out/main.js", daemon.url, daemon.token);
-    expect({ exit, out }).toEqual({
-      exit: 0,
-      out: '{"deltas":["ONE","TWO"],"tokens":3,"state":"ended","refused":"unauthorized"}\n',
-    });
-  } finally {
-    await daemon.stop();
-  }
-});
+test(
+  "compiles in a strict project, and runs on Node 20 and later",
+  async () => {
+    expect(await compile({ ...NODE, skipLibCheck: true }, ["main.ts"])).toEqual({ exit: 0, out: "" });
+    const daemon = await startFakeDaemon({ turn: (attempt) => attempt.whole("one", "two") });
+    try {
+      const { exit, out } = await exec("node", "out/main.js", daemon.url, daemon.token);
+      expect({ exit, out }).toEqual({
+        exit: 0,
+        out: '{"deltas":["ONE","TWO"],"tokens":3,"state":"ended","refused":"unauthorized"}\n',
+      });
+    } finally {
+      await daemon.stop();
+    }
+  },
+  TIMEOUT_MS,
+);
 
 test.each([
   ["Node", NODE],
   ["the web's types alone", WEB],
-])("declares nothing that is not there: %s", async (_, options) => {
-  await writeFile(join(folder, "types.ts"), 'export * from "dispatchd/client";\n');
-  // Of the declarations of `ai` the libraries lack something; ours are to be without fault.
-  const { out } = await compile({ ...options, skipLibCheck: false, noEmit: true }, ["types.ts"]);
-  expect(out.split("\n").filter((line) => /^(node_modules\/dispatchd\/|types\.ts|error)/i.test(line))).toEqual([]);
-});
+])(
+  "declares nothing that is not there: %s",
+  async (_, options) => {
+    await writeFile(join(folder, "types.ts"), 'export * from "dispatchd/client";\n');
+    // Of the declarations of `ai` the libraries lack something; ours are to be without fault.
+    const { out } = await compile({ ...options, skipLibCheck: false, noEmit: true }, ["types.ts"]);
+    expect(out.split("\n").filter((line) => /^(node_modules\/dispatchd\/|types\.ts|error)/i.test(line))).toEqual([]);
+  },
+  TIMEOUT_MS,
+);
