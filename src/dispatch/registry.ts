@@ -138,7 +138,7 @@ export class RunRegistry {
     if (draining()) {
       throw new HttpError("draining", "the daemon is shutting down", {}, { "Retry-After": String(retryAfterS) });
     }
-    if (body.input.suspension !== undefined || body.input.answers?.length) {
+    if ((body.input.suspension ?? null) !== null || body.input.answers?.length) {
       throw new HttpError("stale", "this version of the daemon suspends no runs, so there is none to resume");
     }
     const { threadId } = body.input;
