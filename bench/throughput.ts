@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { dispatchTurn, startBenchDaemon } from "./bench-daemon.ts";
 import { CopyServer, Floors, PROGRAMS, peakRssMib } from "./floors.ts";
 import { exchange } from "./http.ts";
-import { atLeast, atMost, type Bench, inTurns, type Row, spreadOf, type Verdict } from "./measure.ts";
+import { atLeast, atMost, type Bench, inTurns, type Row, type Spread, spreadOf } from "./measure.ts";
 
 const ROUNDS = 5;
 const MS_PER_S = 1000;
@@ -12,6 +12,11 @@ interface Size {
   readonly name: string;
   readonly lineBytes: number;
   readonly totalBytes: number;
+}
+
+interface Measured {
+  readonly totalMs: number;
+  readonly rssMib: number;
 }
 
 const SIZES: readonly Size[] = [
@@ -37,44 +42,43 @@ export const throughput: Bench = {
 
 async function measureSize(size: Size, copyBinary: string): Promise<Row[]> {
   const emitter = [process.execPath, join(PROGRAMS, "emit-frames.ts"), `${size.lineBytes}`, `${size.totalBytes}`];
-  const rss = { floor: [] as number[], product: [] as number[] };
-  const times = await inTurns(ROUNDS, {
+  const runs = await inTurns(ROUNDS, {
     // Both begin anew every time, so that the peak of memory is that of one run.
     floor: async () => {
       await using copy = await CopyServer.start(copyBinary, emitter);
       const { totalMs } = await exchange({ port: copy.port, path: "/" });
-      rss.floor.push(await peakRssMib(copy.pid));
-      return totalMs;
+      return { totalMs, rssMib: await peakRssMib(copy.pid) };
     },
     product: async () => {
       await using daemon = await startBenchDaemon(emitter);
       const { totalMs } = await dispatchTurn(daemon);
-      rss.product.push(await peakRssMib(daemon.pid));
-      return totalMs;
+      return { totalMs, rssMib: await peakRssMib(daemon.pid) };
     },
   });
-  const perSecond = (amount: number, ms: readonly number[]) => spreadOf(ms.map((each) => (amount / each) * MS_PER_S));
+  const perSecond = (amount: number, of: readonly Measured[]): Spread =>
+    spreadOf(of.map(({ totalMs }) => (amount / totalMs) * MS_PER_S));
+  const peak = (of: readonly Measured[]): Spread => spreadOf(of.map(({ rssMib }) => rssMib));
   const row = { bench: "throughput", name: size.name };
   const megabytes = {
     ...row,
     unit: "MB/s" as const,
-    product: perSecond(size.totalBytes / 1e6, times.product),
-    floor: perSecond(size.totalBytes / 1e6, times.floor),
+    product: perSecond(size.totalBytes / 1e6, runs.product),
+    floor: perSecond(size.totalBytes / 1e6, runs.floor),
   };
   const memory = {
     bench: "throughput",
     name: `${size.name}, peak RSS`,
     unit: "MiB" as const,
-    product: spreadOf(rss.product),
-    floor: spreadOf(rss.floor),
+    product: peak(runs.product),
+    floor: peak(runs.floor),
   };
   const memoryVerdict = atMost("difference", 32, memory.product, memory.floor);
   if (size.lineBytes === 110) {
-    const frames = perSecond(size.totalBytes / size.lineBytes, times.product);
+    const frames = perSecond(size.totalBytes / size.lineBytes, runs.product);
     const verdict = atLeast("alone", 500_000, frames);
     return [megabytes, { ...row, unit: "frames/s", product: frames, verdict }, memory];
   }
-  const limit: Verdict["value"] = size.lineBytes === 1024 ? 0.2 : 0.4;
+  const limit = size.lineBytes === 1024 ? 0.2 : 0.4;
   const verdict = atLeast("ratio", limit, megabytes.product, megabytes.floor);
   return [
     { ...megabytes, verdict },

@@ -13,3 +13,5 @@ mv "$out" dist/dispatchd
 # dispatchd/client, for a control plane on Node or Bun.
 bun build src/client/index.ts --target node --format esm --outfile "$out.js" >/dev/null
 mv "$out.js" dist/client.js
+# Its types; check.sh has checked them.
+bunx tsc -p tsconfig.client.json --outDir dist/types

@@ -16,5 +16,5 @@ if [ "$("$bin/bun" --version 2>/dev/null || true)" != "$BUN_VERSION" ]; then
 fi
 PATH="$bin:$PATH"
 export PATH
-bun install --frozen-lockfile --silent >&2
+bun install --frozen-lockfile >&2
 echo "$bin"

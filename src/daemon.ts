@@ -5,6 +5,7 @@
  * Nothing is loaded and nothing slow is done before it listens that listening does not need; what needs it waits for
  * it. /health waits for nothing.
  */
+import { existsSync } from "node:fs";
 import type { Parts } from "./build-parts.ts";
 import type { Clock } from "./clock/port.ts";
 import type { Config } from "./config.ts";
@@ -53,14 +54,14 @@ export function startDaemon({ config, clock, log, redactor, selfArgv }: DaemonOp
   const state = openState(config);
   redactor.hide([config.token.reveal()]);
   const nonce = randomHex(16);
-  const earlierNonces = addNonce(state, nonce);
+  const earlierNonces = orRefuse(`the state folder ${config.stateDir} cannot be written`, () => addNonce(state, nonce));
   const auth = new TokenAuth(config.token, clock);
   const isolation = config.agentUser ? "user" : "none";
   const { version, bootId, appRoot } = config;
   let stopping = false;
   let parts: Parts | undefined;
   const { promise: built, resolve: build } = Promise.withResolvers<Parts>();
-  const server = listen(config, () =>
+  const server = orRefuse(`cannot listen on ${config.host} port ${config.port}`, () =>
     startServer({
       config,
       log,
@@ -118,13 +119,9 @@ export function startDaemon({ config, clock, log, redactor, selfArgv }: DaemonOp
   };
 }
 
-function openState({ stateDir, agentUser }: Config): StateDir {
-  let state: StateDir;
-  try {
-    state = layOutStateDir(stateDir);
-  } catch (error) {
-    throw new StartError(`the state folder ${stateDir} cannot be made: ${errnoOf(error) ?? messageOf(error)}`);
-  }
+function openState({ appRoot, stateDir, agentUser }: Config): StateDir {
+  if (!existsSync(appRoot)) throw new StartError(`APP_ROOT ${appRoot} is not there`);
+  const state = orRefuse(`the state folder ${stateDir} cannot be made`, () => layOutStateDir(stateDir));
   const open = agentUser ? replaceableIn(state.root, agentUser) : undefined;
   if (open !== undefined) {
     const why = `AGENT_USER can write ${open} and so replace the state folder ${stateDir}`;
@@ -135,11 +132,12 @@ function openState({ stateDir, agentUser }: Config): StateDir {
   return state;
 }
 
-function listen<T>({ host, port }: Config, start: () => T): T {
+/** What a start cannot do without; the operator is told what and why. */
+function orRefuse<T>(what: string, work: () => T): T {
   try {
-    return start();
+    return work();
   } catch (error) {
-    throw new StartError(`cannot listen on ${host} port ${port}: ${errnoOf(error) ?? messageOf(error)}`);
+    throw new StartError(`${what}: ${errnoOf(error) ?? messageOf(error)}`);
   }
 }
 

@@ -1,5 +1,5 @@
 /** `runs`: what the daemon is doing and has done. */
-import type { RunInfo } from "../client/index.ts";
+import type { RunSummary } from "../client/index.ts";
 import { defineCommand } from "./command.ts";
 import { CONNECTION, CONNECTION_HELP, connect } from "./connect.ts";
 import { EXIT } from "./exit-codes.ts";
@@ -29,7 +29,7 @@ export const { main } = defineCommand({
 
 const HEADINGS = ["RUN", "THREAD", "STATE", "OUTCOME", "ATTEMPT", "SEQ", "READERS", "STARTED"];
 
-function row({ runId, threadId, state, outcome, attempt, lastSeq, readers, startedAt }: RunInfo): string[] {
+function row({ runId, threadId, state, outcome, attempt, lastSeq, readers, startedAt }: RunSummary): string[] {
   const how = outcome?.type === "failed" ? outcome.error.code : (outcome?.type ?? "-");
   const facts = [runId, threadId, state, how].map((text) => safeLine(String(text), 48));
   return [...facts, String(attempt), String(lastSeq), String(readers), startedAt];

@@ -7,7 +7,7 @@ import { verifyHealthProof } from "./health-proof.ts";
 import type { Course } from "./reattach.ts";
 import { Run } from "./run.ts";
 import { createTransport, type Fetch, parseObject, type Request, type TokenSource } from "./transport.ts";
-import type { ConfigUpdate, DispatchInput, Health, Idle, RunInfo } from "./wire.ts";
+import type { ConfigUpdate, DispatchInput, Health, Idle, RunSummary } from "./wire.ts";
 
 /** All spans in milliseconds. */
 export interface ClientOptions extends Partial<Patience> {
@@ -58,9 +58,9 @@ export interface Client {
   attach(runId: string, options?: AttachOptions): Run;
   /** Ends a run, also one that nobody knows yet. `wait`: resolves when its processes are gone. */
   cancel(runId: string, options?: { wait?: boolean }): Promise<void>;
-  runs(): Promise<readonly RunInfo[]>;
+  runs(): Promise<readonly RunSummary[]>;
   /** RefusedError with `unknown_run`, or with `ended` when little is left of it. */
-  run(runId: string): Promise<RunInfo>;
+  run(runId: string): Promise<RunSummary>;
   /** With a nonce (random, used once) the answer is checked against the token: ProofError when it is not the daemon's. */
   health(options?: { nonce?: string; timeoutMs?: number }): Promise<Health>;
   idle(): Promise<Idle>;
@@ -127,10 +127,10 @@ export function createClient(options: ClientOptions): Client {
     async runs() {
       const { runs } = await getObject({ path: "runs" });
       if (!Array.isArray(runs)) throw new ProtocolError("GET runs: the answer has no list of runs");
-      return runs as RunInfo[];
+      return runs as RunSummary[];
     },
     async run(runId) {
-      return (await getObject({ path: runPath(runId) })) as unknown as RunInfo;
+      return (await getObject({ path: runPath(runId) })) as unknown as RunSummary;
     },
     async health({ nonce, timeoutMs } = {}) {
       const path = nonce === undefined ? "health" : `health?nonce=${encodeURIComponent(nonce)}`;

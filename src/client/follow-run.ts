@@ -3,9 +3,9 @@
  *
  *     open → read → (cut) → pause → open at the next seq → … → finish
  *
- * The pod is unreachable when no byte came for `silenceMs`, over however many connections; keepalives count (not the
- * one that opens a body), the time that the consumer takes does not. A single connection is given up after half of that, since a cut cable raises no
- * event while the pod at its other end is well.
+ * The pod is unreachable when no byte came for `silenceMs`, over however many connections. Keepalives count, but for the
+ * one that opens a body; the time that the consumer takes does not. A single connection is given up after half of that,
+ * since a cut cable raises no event while the pod at its other end is well.
  */
 import type { Clock } from "../clock/port.ts";
 import { type BodyWatch, Connection, framesOf, SilenceError } from "./connection.ts";

@@ -1,3 +1,4 @@
+/// <reference lib="esnext.disposable" preserve="true" />
 /**
  * A run as a caller holds it. The request goes out when the run is made, whether anybody reads or not; frames are
  * fetched as they are asked for, so a slow consumer slows the daemon's writing and not our memory. Who reads is

@@ -1,7 +1,6 @@
 /** Shapes of the daemon's requests and answers, as a caller writes and reads them. */
-import type { Outcome, RunError, Settled } from "../frames/frame.ts";
-
 export type { Frame, GoneReason, Outcome, Preparation, RunError, Settled, Usage } from "../frames/frame.ts";
+export type { RunState, RunSummary } from "../frames/run-summary.ts";
 
 /** What a person said: text, or parts of which at least one has text. */
 export type UserMessage =
@@ -46,25 +45,6 @@ export interface DispatchInput {
   readonly answers?: readonly unknown[];
   readonly suspension?: unknown;
   readonly [key: string]: unknown;
-}
-
-export type RunState = "preparing" | "running" | "settling" | "ended";
-
-/** One row of `GET /runs`. Times are ISO 8601. */
-export interface RunInfo {
-  readonly runId: string;
-  readonly attempt: number;
-  readonly threadId: string;
-  readonly state: RunState;
-  readonly startedAt: string;
-  readonly endedAt?: string;
-  /** Since when nobody reads it. */
-  readonly detachedAt?: string;
-  readonly lastSeq: number;
-  readonly readers: number;
-  readonly outcome?: Outcome;
-  readonly error?: RunError;
-  readonly settled?: Settled;
 }
 
 export interface Health {

@@ -6,7 +6,7 @@ import { appendFile } from "node:fs/promises";
 import type { Clock } from "../clock/port.ts";
 import { parseRecord, readIfThere, writeWhole } from "../disk.ts";
 import { errnoOf } from "../errors.ts";
-import type { RunSummary } from "./run.ts";
+import type { RunSummary } from "../frames/run-summary.ts";
 
 const KEPT_MS = 24 * 3600_000;
 const KEPT_RUNS = 10_000;

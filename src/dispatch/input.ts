@@ -9,6 +9,8 @@ const MAX_RUN_ID_CHARS = 256;
 const MAX_THREAD_ID_CHARS = 1024;
 /** Linux starts no process with a variable of 128 KiB, its name included. */
 const MAX_ENV_BYTES = 127 * 1024;
+const MAX_ENV_COUNT = 4096;
+const MAX_PARTS = 10_000;
 // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what it is for
 const CONTROL_CHARACTERS = /[\u0000-\u001f\u007f-\u009f]/;
 
@@ -16,22 +18,33 @@ const text = z.string();
 const textPart = z.looseObject({ type: z.literal("text"), text });
 const filePart = z.looseObject({ type: z.literal("file"), mediaType: text, url: text, filename: text.optional() });
 const otherPart = z.looseObject({ type: text.refine((type) => type !== "text" && type !== "file") });
+const partList = z
+  .custom<unknown[]>((parts) => Array.isArray(parts) && parts.length <= MAX_PARTS, `must be at most ${MAX_PARTS} parts`)
+  .pipe(z.array(z.union([textPart, filePart, otherPart])));
 const userMessage = z
-  .union([
-    text,
-    z.looseObject({ parts: z.array(z.union([textPart, filePart, otherPart])) }),
-    z.looseObject({ content: text }),
-  ])
+  .union([text, z.looseObject({ parts: partList }), z.looseObject({ content: text })])
   .refine(hasText, "must contain text");
 
 /** Variables of a process: no `=` in a name and no NUL anywhere, or the start of the process would fail. */
-export const envSchema = z.record(
-  z.string().regex(/^[A-Za-z_][A-Za-z0-9_]*$/, "is no name of an environment variable"),
-  z
-    .string()
-    .refine((value) => !value.includes("\0"), "must not contain NUL")
-    .refine((value) => Buffer.byteLength(value) <= MAX_ENV_BYTES, `must be at most ${MAX_ENV_BYTES} bytes`),
-);
+export const envSchema = z
+  // First, and for all of it: to check hundreds of thousands one by one holds up everything else.
+  .custom<Record<string, unknown>>(isSmallEnv, `must be an object of at most ${MAX_ENV_COUNT} variables`)
+  .pipe(
+    z.record(
+      z.string().regex(/^[A-Za-z_][A-Za-z0-9_]*$/, "is no name of an environment variable"),
+      z
+        .string()
+        .refine((value) => !value.includes("\0"), "must not contain NUL")
+        .refine((value) => Buffer.byteLength(value) <= MAX_ENV_BYTES, `must be at most ${MAX_ENV_BYTES} bytes`),
+    ),
+  );
+
+function isSmallEnv(value: unknown): boolean {
+  if (typeof value !== "object" || value === null || Array.isArray(value)) return false;
+  let count = 0;
+  for (const _name in value) if (++count > MAX_ENV_COUNT) return false;
+  return true;
+}
 
 const inputSchema = z.looseObject({
   threadId: z
@@ -46,7 +59,7 @@ const inputSchema = z.looseObject({
       repo: z.unknown().optional(),
       branch: z.unknown().optional(),
     })
-    .optional(),
+    .nullish(),
   mcp: z
     .looseObject({
       url: z.url({ protocol: /^https?$/ }),
@@ -67,9 +80,9 @@ const inputSchema = z.looseObject({
   harness: z.looseObject({ id: text.nullish(), sessionId: text.nullish() }).nullish(),
   organizationId: text.nullish(),
   resume: z.looseObject({ reason: text.nullish() }).nullish(),
-  env: envSchema.optional(),
-  tools: z.array(z.unknown()).optional(),
-  answers: z.array(z.unknown()).optional(),
+  env: envSchema.nullish(),
+  tools: z.array(z.unknown()).nullish(),
+  answers: z.array(z.unknown()).nullish(),
   suspension: z.unknown().optional(),
 });
 
@@ -129,9 +142,11 @@ export function check<T>(schema: z.ZodType<T>, value: unknown): T {
   throw new HttpError("bad_input", `${path}: ${message}`);
 }
 
-function hasText(message: z.infer<typeof textPart> | unknown): boolean {
+/** Of any value: what is wrong with the message otherwise is told by its schema. */
+function hasText(message: unknown): boolean {
   if (typeof message === "string") return message.trim() !== "";
-  const { parts, content } = message as { parts?: { type: string; text?: string }[]; content?: string };
-  if (content !== undefined) return content.trim() !== "";
-  return (parts ?? []).some((part) => part.type === "text" && (part.text ?? "").trim() !== "");
+  const { parts, content } = (message ?? {}) as { parts?: unknown; content?: unknown };
+  if (typeof content === "string") return content.trim() !== "";
+  if (!Array.isArray(parts)) return false;
+  return parts.some((part) => part?.type === "text" && typeof part.text === "string" && part.text.trim() !== "");
 }

@@ -1,6 +1,7 @@
 /**
  * Closes what an earlier daemon on this state folder left: every log gets an outcome and a last frame. One that has no
- * outcome gets `sandbox_gone`; one that has one gets a last frame that agrees with it; a whole one is taken as it is.
+ * outcome gets `sandbox_gone`, or the ending in its record; one that has one gets a last frame that agrees with it; a
+ * whole one is taken as it is.
  */
 import { readdir, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
@@ -61,6 +62,15 @@ async function recoverRun(folder: string, { clock, log, hooks, adopt }: RecoverO
   const { lastSeq, outcome, settled } = await readEnd(runLog);
   attempt.restore(lastSeq, outcome, settled, modified);
   adopt(attempt);
+  const { ending } = record;
+  if (!settled && ending) {
+    // The disk took no more of its log, and what was told is told again. Frames between are lost, as the seqs show.
+    await replayParts(attempt);
+    attempt.lastSeq = Math.max(lastSeq, ending.lastSeq - 2);
+    attempt.conclude(ending.outcome);
+    await attempt.end(ending.settled);
+    return false;
+  }
   if (settled) {
     await runLog.finish();
     return false;

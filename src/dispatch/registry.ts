@@ -7,9 +7,10 @@
  * released no earlier than what it waited for.
  */
 import { HttpError } from "../errors.ts";
+import type { RunSummary } from "../frames/run-summary.ts";
 import type { EndedRuns } from "./ended-runs.ts";
 import type { DispatchBody } from "./input.ts";
-import type { Attempt, RunSummary } from "./run.ts";
+import type { Attempt } from "./run.ts";
 import { Run } from "./run.ts";
 import type { Tombstones } from "./tombstones.ts";
 
@@ -137,7 +138,7 @@ export class RunRegistry {
     if (draining()) {
       throw new HttpError("draining", "the daemon is shutting down", {}, { "Retry-After": String(retryAfterS) });
     }
-    if (body.input.suspension !== undefined || body.input.answers?.length) {
+    if ((body.input.suspension ?? null) !== null || body.input.answers?.length) {
       throw new HttpError("stale", "this version of the daemon suspends no runs, so there is none to resume");
     }
     const { threadId } = body.input;

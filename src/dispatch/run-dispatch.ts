@@ -26,7 +26,7 @@ import { logStderr } from "./log-stderr.ts";
 import type { Folders } from "./prepare-turn.ts";
 import { buildDocument, buildEnv, makeFolders, secretsOf } from "./prepare-turn.ts";
 import type { Attempt, AttemptOrder } from "./run.ts";
-import { runNameOf } from "./run-record.ts";
+import { runNameOf, writeEnding } from "./run-record.ts";
 import type { StateDir } from "./state-dir.ts";
 
 export interface DispatchParts {
@@ -100,12 +100,24 @@ export async function runDispatch(
   if (!turn && predecessor) await predecessor.released;
   attempt.release();
   await attempt.end(settled);
+  if (attempt.log.failed) await keepEnding(attempt, log);
   // What it printed last may name its secrets too.
   await turn?.stderrLogged;
   unhide();
   const elapsedMs = Math.round(clock.monotonic() - startedAt);
   metrics.runEnded(elapsedMs / 1000);
   log.info("dispatch done", { outcome: outcome.type, seq: attempt.lastSeq, ...turn?.forwarder.counts, elapsedMs });
+}
+
+/** Of a run whose log the disk did not take. */
+async function keepEnding(attempt: Attempt, log: Log): Promise<void> {
+  const { lastSeq, outcome, settled } = attempt;
+  if (!outcome || !settled) return;
+  try {
+    await writeEnding(attempt, { lastSeq, outcome, settled });
+  } catch (error) {
+    log.error("ending not stored", { reason: errnoOf(error) ?? messageOf(error) });
+  }
 }
 
 /** Waits until the thread's earlier run can do nothing more; bounded, because it may hang in the kernel. */

@@ -196,8 +196,7 @@ export class RunLog {
       else if ((await this.#seqAt(start)) <= seq) low = start;
       else high = middle;
     }
-    // Seqs of a log are consecutive, so what is left is counting lines.
-    return stop === 0 ? 0 : this.#skipLines(low, seq + 1 - (await this.#seqAt(low)), stop);
+    return this.#firstAfter(low, seq, stop);
   }
 
   /** The last whole line, without its newline; undefined in an empty log. */
@@ -233,8 +232,7 @@ export class RunLog {
   }
 
   async #seqAt(offset: number): Promise<number> {
-    const head = await this.read(offset, SEQ_PREFIX_BYTES);
-    return Number(SEQ_PREFIX.exec(head.toString("latin1"))?.[1] ?? Number.NaN);
+    return seqIn(await this.read(offset, SEQ_PREFIX_BYTES), 0);
   }
 
   /** The start of the line after the one that holds `offset`, if it is below `limit`. */
@@ -249,21 +247,22 @@ export class RunLog {
     return undefined;
   }
 
-  async #skipLines(start: number, count: number, limit: number): Promise<number> {
-    let left = count;
-    let at = start;
-    while (left > 0 && at < limit) {
+  /** From the line at `start` on, the first whose seq is above `seq`; `limit` when there is none before it. */
+  async #firstAfter(start: number, seq: number, limit: number): Promise<number> {
+    for (let at = start; at < limit; ) {
       const part = await this.read(at, Math.min(SEEK_WINDOW_BYTES, limit - at));
       let next = 0;
-      while (left > 0) {
+      for (;;) {
+        if (seqIn(part, next) > seq) return at + next;
         const newline = part.indexOf(NEWLINE, next);
         if (newline < 0) break;
         next = newline + 1;
-        left--;
+        // A line's beginning may be cut: it is read again from there.
+        if (part.length - next < SEQ_PREFIX_BYTES) break;
       }
-      at += left > 0 ? part.length : next;
+      at = next > 0 ? at + next : ((await this.#nextLineStart(at, limit)) ?? limit);
     }
-    return at;
+    return limit;
   }
 
   /** Just past the last newline that ends at or before `before`; 0 when there is none. */
@@ -364,4 +363,9 @@ export class RunLog {
 /** True for the bytes of a whole frame. Others come from a crash of the machine, which may leave holes in a file. */
 function isFrame(line: Buffer): boolean {
   return typeof parseRecord(line.toString("utf8"))?.seq === "number";
+}
+
+/** The seq of the line that begins at `start`; NaN when that is no frame. */
+function seqIn(bytes: Buffer, start: number): number {
+  return Number(SEQ_PREFIX.exec(bytes.toString("latin1", start, start + SEQ_PREFIX_BYTES))?.[1] ?? Number.NaN);
 }

@@ -13,6 +13,7 @@ import { endOfMessage } from "../frames/end-of-message.ts";
 import type { Chunk, Frame, GoneReason, Outcome, Preparation, RunError, Settled } from "../frames/frame.ts";
 import type { HarnessFrame } from "../frames/harness-line.ts";
 import { OpenParts } from "../frames/open-parts.ts";
+import type { RunState, RunSummary } from "../frames/run-summary.ts";
 import type { DispatchInput } from "./input.ts";
 import type { Reader } from "./reader.ts";
 import type { RunLog } from "./run-log.ts";
@@ -21,29 +22,11 @@ const NEWLINE = 0x0a;
 /** `{"seq":`, a comma, a newline, and a number as long as they get. */
 const SEQ_TEXT_BYTES = 32;
 
-export type AttemptState = "preparing" | "running" | "settling" | "ended";
-
 /** Why an attempt is ended from outside. */
 export interface StopReason {
   readonly code: RunError["code"];
   readonly message: string;
   readonly reason?: GoneReason;
-}
-
-/** What `GET /runs/:id` answers, and what stays when the log is dropped. */
-export interface RunSummary {
-  readonly runId: string;
-  readonly attempt: number;
-  readonly threadId: string;
-  readonly state: AttemptState;
-  readonly startedAt: string;
-  readonly endedAt?: string;
-  readonly detachedAt?: string;
-  readonly lastSeq: number;
-  readonly readers: number;
-  readonly outcome?: Outcome;
-  readonly error?: RunError;
-  readonly settled?: Settled;
 }
 
 export interface AttemptHooks {
@@ -54,7 +37,7 @@ export interface AttemptHooks {
 }
 
 export class Attempt {
-  state: AttemptState = "preparing";
+  state: RunState = "preparing";
   outcome: Outcome | undefined;
   settled: Settled | undefined;
   /** True when `stop` decided the outcome. */

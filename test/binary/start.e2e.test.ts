@@ -2,6 +2,7 @@
 import { expect, test } from "bun:test";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
+import { existsSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
@@ -157,4 +158,23 @@ test("serve --dev needs no setting, and prints the token and the url that work",
     await rm(folder, { recursive: true, force: true });
   }
   expect(child.exitCode).toBe(0);
+});
+
+test("an APP_ROOT that is not there is refused, and not made", async () => {
+  const folder = await mkdtemp(join(tmpdir(), "dispatchd-no-root-"));
+  try {
+    const root = join(folder, "nothing");
+    const child = spawn(BINARY, ["serve"], {
+      cwd: folder,
+      env: { DAEMON_TOKEN: "t", PROXY_PORT: "0", DAEMON_HOST: "127.0.0.1", APP_ROOT: root },
+      stdio: ["ignore", "ignore", "pipe"],
+    });
+    const exited = once(child, "exit");
+    const said = await text(child.stderr);
+    expect((await exited)[0]).toBe(1);
+    expect(said).toBe(`dispatchd: APP_ROOT ${root} is not there\n`);
+    expect(existsSync(root)).toBe(false);
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
 });

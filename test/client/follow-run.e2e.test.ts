@@ -297,8 +297,7 @@ describe("a body that ends behind the keepalive that it opens with, every time",
     ["ends", true, "attach"],
   ] as const)("%s (orderly: %p, %s): unreachable, after the silence that is allowed", async (_, orderly, how) => {
     const { daemon, client } = await start({ turn: (attempt) => attempt.text("a") }, { silenceMs: 400 });
-    if (how === "attach") client.dispatch({ runId: "r", input }).detach();
-    await until(() => how === "dispatch" || daemon.runs.has("r"), "the run to be known");
+    if (how === "attach") await client.dispatch({ runId: "r", input }).started();
     daemon.always = { type: "barren", orderly };
     const began = performance.now();
     const run = how === "attach" ? client.attach("r") : client.dispatch({ runId: "r", input });

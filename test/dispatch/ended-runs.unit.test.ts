@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Clock } from "../../src/clock/port.ts";
 import { EndedRuns } from "../../src/dispatch/ended-runs.ts";
-import type { RunSummary } from "../../src/dispatch/run.ts";
+import type { RunSummary } from "../../src/frames/run-summary.ts";
 
 const DAY_MS = 24 * 3600_000;
 const KEPT_RUNS = 10_000;

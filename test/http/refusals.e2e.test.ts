@@ -171,6 +171,7 @@ test("a body of 31 MiB is read", async () => {
 });
 
 test("what is wrong in a body is named", async () => {
+  const many = Object.fromEntries(Array.from({ length: 300_000 }, (_, index) => [`V${index}`, "x"]));
   const input = { threadId: "t", userMessage: "[]" };
   for (const [body, error, detail] of [
     ["", "bad_json", "the body is empty"],
@@ -201,6 +202,21 @@ test("what is wrong in a body is named", async () => {
     [{ runId: "r", input: { threadId: "t" } }, "bad_input", "input.userMessage is required"],
     [{ runId: "r", input: { ...input, userMessage: " " } }, "bad_input", "input.userMessage: must contain text"],
     [{ runId: "r", input: { ...input, userMessage: { parts: [] } } }, "bad_input", "input.userMessage: "],
+    [
+      { runId: "r", input: { ...input, userMessage: { parts: [{ type: "text", text: 5 }] } } },
+      "bad_input",
+      "input.userMessage",
+    ],
+    [{ runId: "r", input: { ...input, userMessage: { parts: [{ type: "text" }] } } }, "bad_input", "input.userMessage"],
+    [{ runId: "r", input: { ...input, userMessage: { parts: [null] } } }, "bad_input", "input.userMessage"],
+    [{ runId: "r", input: { ...input, userMessage: { content: null } } }, "bad_input", "input.userMessage"],
+    [{ runId: "r", input: { ...input, userMessage: 7 } }, "bad_input", "input.userMessage"],
+    [{ runId: "r", input: { ...input, env: many } }, "bad_input", "input.env: must be an object of at most 4096"],
+    [
+      { runId: "r", input: { ...input, env: { A: "x".repeat(130 * 1024) } } },
+      "bad_input",
+      "input.env.A: must be at most",
+    ],
     [{ runId: "r", input: { ...input, workspace: { cwd: "/etc" } } }, "bad_input", "input.workspace.cwd: "],
     [{ runId: "r", input: { ...input, mcp: { url: "file:///etc/passwd" } } }, "bad_input", "input.mcp.url: "],
     [{ runId: "r", input: { ...input, env: { "A=B": "c" } } }, "bad_input", "input.env.A=B: "],

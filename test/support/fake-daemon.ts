@@ -126,7 +126,6 @@ class Answer {
   stream(keepaliveMs: number): void {
     const { attempt } = this;
     if (!attempt) return;
-    attempt.readers.add(this);
     this.socket.once("close", () => this.leave());
     this.chunk("\n");
     if (this.fault?.type === "barren") {
@@ -135,6 +134,7 @@ class Answer {
       else setTimeout(() => this.leave(), 10);
       return;
     }
+    attempt.readers.add(this);
     if (keepaliveMs > 0) {
       this.#timer = setInterval(() => {
         attempt.keepalives++;
