@@ -93,6 +93,11 @@ needsMount("a return that hangs is gone on with when the volume answers again", 
   await writeFile(join(own.seen, "rockets/notes.md"), "notes");
   await writeFile(join(own.seen, "rockets/SKILL.md"), skillText("new"));
   await home.hold({ ops: ["write"], path: "skills/rockets/SKILL.md" });
+  const cut = new AbortController();
+  const first = own.skills.afterRun({ checkout: own.checkout, signal: cut.signal });
+  await home.untilHeld({ ops: ["write"], path: "skills/rockets/SKILL.md" });
+  cut.abort();
+  await first;
   await own.skills.afterRun({ checkout: own.checkout });
   expect(own.log.said.filter(({ event }) => event === "skills not returned").length).toBe(1);
   await home.release();

@@ -56,8 +56,15 @@ export interface Skills {
   bring(signal?: AbortSignal): Promise<BroughtSkills>;
   /** What is there by now, also when the last attempt hung or failed. Undefined: nothing was ever brought. */
   forRun(): RunSkills | undefined;
-  /** After a run: everything that changed goes back, `checkout` being where it worked. Never rejects. */
-  afterRun(options: { readonly checkout: string; readonly deadlineMs?: number }): Promise<void>;
+  /**
+   * After a run: everything that changed goes back, `checkout` being where it worked. What `signal` cuts short is gone on
+   * with the next time. Never rejects.
+   */
+  afterRun(options: {
+    readonly checkout: string;
+    readonly deadlineMs?: number;
+    readonly signal?: AbortSignal;
+  }): Promise<void>;
   /** While a run works: what is not being written goes back. Does nothing while an earlier call is at it. */
   checkpoint(options: { readonly checkout: string }): Promise<void>;
 }
@@ -143,10 +150,18 @@ export function createSkills(options: SkillsOptions): Skills {
     return begun;
   }
 
-  async function giveBack(checkout: string, deadlineMs: number, quietMs: number): Promise<void> {
+  async function giveBack(
+    checkout: string,
+    quietMs: number,
+    deadlineMs: number = options.deadlineMs,
+    signal?: AbortSignal,
+  ): Promise<void> {
     if (!options.mounted().includes(HOME)) return;
     const input = { ...inputOf(HOME, deadlineMs), checkouts: [checkout], quietMs };
-    const result = await orgFs.fly("skills-return", input, flightOf(HOME, deadlineMs));
+    const result = await orgFs.fly("skills-return", input, {
+      ...flightOf(HOME, deadlineMs),
+      ...(signal ? { signal } : {}),
+    });
     tellReturned(result);
   }
 
@@ -196,9 +211,9 @@ export function createSkills(options: SkillsOptions): Skills {
       return { pluginDirs, ...(missing ? { missing } : {}), release: use(pluginDirs) };
     },
 
-    async afterRun({ checkout, deadlineMs = options.deadlineMs }) {
+    async afterRun({ checkout, deadlineMs, signal }) {
       try {
-        await giveBack(checkout, deadlineMs, 0);
+        await giveBack(checkout, 0, deadlineMs, signal);
       } catch (error) {
         log.error("skills not returned", { reason: messageOf(error) });
       }
@@ -208,7 +223,7 @@ export function createSkills(options: SkillsOptions): Skills {
       if (checkpointing) return;
       checkpointing = true;
       try {
-        await giveBack(checkout, options.deadlineMs, QUIET_MS);
+        await giveBack(checkout, QUIET_MS);
       } catch (error) {
         log.error("skills not returned", { reason: messageOf(error) });
       } finally {
