@@ -12,7 +12,10 @@
  *   included, on stdin.
  */
 
-/** What a worker can do: each job's input and output, plain JSON. Extended by the folders that own the jobs. */
+/**
+ * What a worker can do: each job's input and output, plain JSON. Extended by the folders that own the jobs. A job that
+ * gives up a call by itself says `hung: true` in its output: that it came back is then no sign that the volume answers.
+ */
 // biome-ignore lint/suspicious/noEmptyInterface: filled by declaration merging
 export interface OrgJobs {}
 

@@ -128,7 +128,8 @@ export function createOrgFs({ clock, log, metrics, workerArgv, mountPathOf }: Or
   };
 }
 
-/** An error of the volume is an answer too; a worker that crashed says nothing of the volume. */
+/** An error of the volume is an answer too; a worker that crashed, or that gave up itself, says nothing of the volume. */
 function isAnswer(result: FlightResult<unknown>): boolean {
-  return result.type === "done" || (result.type === "failed" && result.code !== "worker_lost");
+  if (result.type === "done") return (result.output as { hung?: unknown } | null)?.hung !== true;
+  return result.type === "failed" && result.code !== "worker_lost";
 }

@@ -174,6 +174,15 @@ test("at the fourth overdue flight in a row flights are refused, until a probe c
   expect((await own.fly("about")).type).toBe("done");
 });
 
+test("a flight that comes back from a call that did not is no answer of the volume", async () => {
+  using own = flights(FIXTURE, `open ${fifo}`);
+  const hang = () => own.fly(`open ${fifo}`, { deadlineMs: 150 });
+  await Promise.all([hang(), hang(), hang()]);
+  expect(await own.fly("hung")).toMatchObject({ type: "done", output: { hung: true } });
+  await hang();
+  expect(await own.fly("about")).toEqual({ type: "refused" });
+});
+
 test("stopping ends the flights under way, and nobody waits", async () => {
   const own = flights();
   const running = own.fly(`open ${fifo}`);
