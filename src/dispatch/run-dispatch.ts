@@ -155,7 +155,7 @@ async function startTurn(
   const { input } = order;
   const harness = parts.harnesses.find(input.harness?.id ?? undefined);
   if (!harness) throw new DaemonError("unknown_harness", "input.harness.id names no harness of this pod");
-  const ready = await parts.org.ready(attempt.signal);
+  const ready = await parts.org.ready(attempt.signal, log);
   if (!attempt.live) return undefined;
   const { threadId } = attempt.run;
   const begun = parts.sessions.begin({ threadId, runId: attempt.run.id, harness, input }, attempt.signal);
@@ -170,7 +170,7 @@ async function startTurn(
     ...(found.generation ? { generation: found.generation } : {}),
     ...(reasons.length > 0 ? { reason: reasons.join("; ") } : {}),
   });
-  await parts.org.linkRun(threadId);
+  await parts.org.linkRun(threadId, log);
   const made = makeFolders(input, config, parts.state, harness);
   const folders = await store("the folders of the run could not be made", made);
   if (!attempt.live) {

@@ -23,12 +23,12 @@ export interface OrgOptions {
 }
 
 export interface Org {
-  /** What a run waits for before it starts. Without a sidecar it is `none` at once. */
-  ready(signal: AbortSignal): Promise<Readiness>;
+  /** What a run waits for before it starts; `log` is the run's. Without a sidecar it is `none` at once. */
+  ready(signal: AbortSignal, log: Log): Promise<Readiness>;
   mounted(volume: string): boolean;
   volumes(): readonly string[];
   /** Sets the links of a run's thread; within 2 s, and without ever failing. Resolves with those that lead somewhere. */
-  linkRun(threadId: string): Promise<readonly string[]>;
+  linkRun(threadId: string, log: Log): Promise<readonly string[]>;
   /** `POST /orgfs-config`. Throws HttpError. */
   relayMountRequest(request: unknown): Promise<{ readonly written: boolean }>;
   state(): OrgState;
@@ -45,7 +45,6 @@ export function createOrg({ config, clock, log, metrics, orgFs, bringSkills }: O
   const requests = createMountRequestRelay(configPath, log);
   const parts = mounts && {
     clock,
-    log,
     metrics,
     mounts,
     budget: createWaitBudget(clock, readyBudgetMs),
@@ -58,15 +57,15 @@ export function createOrg({ config, clock, log, metrics, orgFs, bringSkills }: O
     }),
   };
   const mounted = (volume: string): boolean => mounts?.mounted(volume) ?? false;
-  const links = { orgRoot: orgRootOf(config.appRoot), orgFs, log, mounted, owner: config.agentUser };
+  const links = { orgRoot: orgRootOf(config.appRoot), orgFs, mounted, owner: config.agentUser };
   return {
-    async ready(signal) {
+    async ready(signal, runLog) {
       if (!parts) return { home: "none", skills: "none", waitedMs: 0 };
-      return waitUntilReady(parts, AbortSignal.any([signal, stopped.signal]));
+      return waitUntilReady({ ...parts, log: runLog }, AbortSignal.any([signal, stopped.signal]));
     },
     mounted,
     volumes: () => mounts?.volumes() ?? [],
-    linkRun: async (threadId) => (mounts ? linkRun(threadId, links) : []),
+    linkRun: async (threadId, runLog) => (mounts ? linkRun(threadId, { ...links, log: runLog }) : []),
     relayMountRequest: (request) => requests.relay(request),
     state: () => (mounts ? stateOf(mounts, orgFs) : "none"),
     stop() {

@@ -17,16 +17,16 @@ const needsMount = test.skipIf(mountsMissing !== undefined && process.env.CI ===
 
 test("without a sidecar a run waits for nothing, and nothing is linked or relayed", async () => {
   await using own = await startOrg({ sidecar: false });
-  expect(await own.org.ready(forever)).toEqual({ home: "none", skills: "none", waitedMs: 0 });
+  expect(await own.org.ready(forever, own.log)).toEqual({ home: "none", skills: "none", waitedMs: 0 });
   expect(own.org.state()).toBe("none");
-  expect(await own.org.linkRun("thread")).toEqual([]);
+  expect(await own.org.linkRun("thread", own.log)).toEqual([]);
   expect(await readdir(join(own.sidecar.appRoot, "org"))).toEqual([]);
   expect(await own.org.relayMountRequest({ mounts: [] })).toEqual({ written: false });
 });
 
 needsMount("a home that is mounted late is ready as soon as it answers", async () => {
   await using own = await startOrg({ budgetMs: 20_000 });
-  const ready = own.org.ready(forever);
+  const ready = own.org.ready(forever, own.log);
   await own.sidecar.mount(".outputs");
   await eventually(() => own.org.mounted(".outputs"));
   expect(own.org.state()).toEqual({ home: "unmounted", stuck: 0 });
@@ -39,24 +39,29 @@ needsMount("a home that hangs in the probe costs the budget once, and is used ag
   await using own = await startOrg({ budgetMs: 1000 });
   const home = await own.sidecar.mount("home");
   await home.hold();
-  const first = await own.org.ready(forever);
+  const first = await own.org.ready(forever, own.log);
   expect(first).toMatchObject({ home: "timeout", skills: "timeout", reason: "the volume home does not answer" });
   expect(first.waitedMs).toBeGreaterThanOrEqual(999);
   expect(first.waitedMs).toBeLessThan(1500);
-  const second = await own.org.ready(forever);
+  const second = await own.org.ready(forever, own.log);
   expect(second.home).toBe("timeout");
   expect(second.waitedMs).toBeLessThan(50);
   await home.release();
-  await eventually(async () => (await own.org.ready(forever)).home === "ready");
+  await eventually(async () => (await own.org.ready(forever, own.log)).home === "ready");
 });
 
 needsMount("a home that went away, or that cannot be read, is called failed, with the error", async () => {
   await using own = await startOrg({ budgetMs: 500 });
   const home = await own.sidecar.mount("home");
   await home.fail({ errno: "EIO" });
-  expect(await own.org.ready(forever)).toMatchObject({ home: "failed", reason: "the volume home cannot be read: EIO" });
+  expect(await own.org.ready(forever, own.log)).toMatchObject({
+    home: "failed",
+    reason: "the volume home cannot be read: EIO",
+  });
   await home.vanish();
-  await eventually(async () => (await own.org.ready(forever)).reason === "the volume home cannot be read: ENOTCONN");
+  await eventually(
+    async () => (await own.org.ready(forever, own.log)).reason === "the volume home cannot be read: ENOTCONN",
+  );
 });
 
 needsMount("who-touches: every call on a volume is a worker's", async () => {
@@ -64,8 +69,8 @@ needsMount("who-touches: every call on a volume is a worker's", async () => {
   const mounts = [await own.sidecar.mount("home"), await own.sidecar.mount(".outputs")];
   await eventually(() => own.org.mounted(".outputs"));
   for (const mount of mounts) await mount.trace();
-  expect((await own.org.ready(forever)).home).toBe("ready");
-  expect(await own.org.linkRun("thread")).toEqual(["output"]);
+  expect((await own.org.ready(forever, own.log)).home).toBe("ready");
+  expect(await own.org.linkRun("thread", own.log)).toEqual(["output"]);
   const traced = (await Promise.all(mounts.map((mount) => mount.traced()))).flat();
   // The kernel's own clean-up comes from nobody.
   const callers = traced.filter(({ op }) => op !== "release" && op !== "releasedir");
@@ -80,19 +85,19 @@ test("links lead to the thread's folders, relative, and follow the last run", as
   await eventually(() => org.mounted(".outputs"));
   const output = join(sidecar.appRoot, "org", "output");
   const upload = join(sidecar.appRoot, "org", "upload");
-  expect(await org.linkRun("thrd_X")).toEqual(["output"]);
+  expect(await org.linkRun("thrd_X", own.log)).toEqual(["output"]);
   expect([await targetOf(output), await targetOf(upload)]).toEqual([".outputs/thrd_X", undefined]);
   expect((await stat(output)).isDirectory()).toBe(true);
   await sidecar.provide(".uploads");
   await eventually(() => org.mounted(".uploads"));
-  expect(await org.linkRun("zwei drei.ü")).toEqual(["output", "upload"]);
+  expect(await org.linkRun("zwei drei.ü", own.log)).toEqual(["output", "upload"]);
   expect([await targetOf(output), await targetOf(upload)]).toEqual([".outputs/zwei drei.ü", ".uploads/zwei drei.ü"]);
   // No run sees another thread's folder by a link that was left.
   await sidecar.withdraw(".uploads");
   await eventually(() => !org.mounted(".uploads"));
   for (const id of ["../../etc", "a/b", "..", ".", "nul\0", "x".repeat(256), "half \ud800"]) {
-    expect(await org.linkRun("thrd_X")).toEqual(["output"]);
-    expect(await org.linkRun(id)).toEqual([]);
+    expect(await org.linkRun("thrd_X", own.log)).toEqual(["output"]);
+    expect(await org.linkRun(id, own.log)).toEqual([]);
     expect([await targetOf(output), await targetOf(upload)]).toEqual([undefined, undefined]);
   }
   expect((await readdir(join(sidecar.appRoot, "org"))).sort()).toEqual([".outputs", ".uploads"]);
@@ -110,7 +115,7 @@ test("what is no link stays, and a link elsewhere is replaced", async () => {
   await mkdir(output);
   await writeFile(join(output, "of a person"), "text");
   await symlink("/etc", upload);
-  expect(await org.linkRun("thread")).toEqual(["upload"]);
+  expect(await org.linkRun("thread", own.log)).toEqual(["upload"]);
   expect((await lstat(output)).isDirectory()).toBe(true);
   expect(await targetOf(upload)).toBe(".uploads/thread");
   expect(own.log.said.some(({ event }) => event === "run not linked")).toBe(true);
@@ -122,10 +127,10 @@ needsMount("a volume that hangs keeps no link from being set, and no run for lon
   const outputs = await sidecar.mount(".outputs");
   await sidecar.mount(".uploads");
   await eventually(() => org.mounted(".uploads"));
-  expect(await org.linkRun("one")).toEqual(["output", "upload"]);
+  expect(await org.linkRun("one", own.log)).toEqual(["output", "upload"]);
   await outputs.hold();
   const startedAt = performance.now();
-  expect(await org.linkRun("two")).toEqual(["upload"]);
+  expect(await org.linkRun("two", own.log)).toEqual(["upload"]);
   expect(performance.now() - startedAt).toBeLessThan(2500);
   expect(await targetOf(join(sidecar.appRoot, "org", "output"))).toBe(".outputs/two");
   await outputs.release();

@@ -21,20 +21,20 @@ needsRclone(
     await writeFile(join(home.backing, "file"), "text");
     await sidecar.report("home", ".outputs");
     await eventually(() => org.mounted("home"));
-    expect(await org.ready(forever)).toMatchObject({ home: "ready" });
-    expect(await org.linkRun("thread")).toEqual(["output"]);
+    expect(await org.ready(forever, own.log)).toMatchObject({ home: "ready" });
+    expect(await org.linkRun("thread", own.log)).toEqual(["output"]);
     await eventually(() => existsSync(join(outputs.backing, "thread")));
 
     home.stopBackend();
     // What the mount has listed it knows for a while.
-    await eventually(async () => (await org.ready(forever)).home === "timeout");
+    await eventually(async () => (await org.ready(forever, own.log)).home === "timeout");
     const startedAt = performance.now();
-    expect((await org.ready(forever)).home).toBe("timeout");
+    expect((await org.ready(forever, own.log)).home).toBe("timeout");
     expect(performance.now() - startedAt).toBeLessThan(600);
-    expect(await org.linkRun("another")).toEqual(["output"]);
+    expect(await org.linkRun("another", own.log)).toEqual(["output"]);
 
     home.continueBackend();
-    await eventually(async () => (await org.ready(forever)).home === "ready");
+    await eventually(async () => (await org.ready(forever, own.log)).home === "ready");
     await eventually(() => orgFs.state().home?.stuck === 0);
   },
   60_000,
