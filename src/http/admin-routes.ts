@@ -1,4 +1,4 @@
-/** `GET /idle`, `GET /metrics`, `POST /config`. */
+/** `GET /idle`, `GET /metrics`, `POST /config`, `POST /orgfs-config`. */
 import type { Clock } from "../clock/port.ts";
 import type { ConfigUpdate } from "../dispatch/input.ts";
 import type { Log } from "../log/port.ts";
@@ -13,6 +13,8 @@ export interface AdminRoutes {
   readonly activeAt: () => number;
   readonly metrics: Metrics;
   readonly readBody: (request: Request) => Promise<unknown>;
+  /** Hands a mount request to the sidecar. */
+  readonly relay: (request: unknown) => Promise<{ readonly written: boolean }>;
   readonly parseUpdate: (value: unknown) => ConfigUpdate;
   readonly update: (update: ConfigUpdate) => void;
 }
@@ -36,4 +38,9 @@ export async function configure({ request }: RouteRequest, routes: AdminRoutes):
     ...(update.env ? { env: Object.keys(update.env) } : {}),
   });
   return empty();
+}
+
+/** What to mount, for the sidecar beside the daemon. */
+export async function relayMountRequest({ request }: RouteRequest, routes: AdminRoutes): Promise<Response> {
+  return json(await routes.relay(await routes.readBody(request)));
 }

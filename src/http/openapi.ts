@@ -2,6 +2,7 @@
 import { z } from "zod";
 import { configSchema, dispatchSchema } from "../dispatch/input.ts";
 import { HTTP_STATUS, RUN_ERROR_CODES } from "../errors.ts";
+import { mountRequestSchema } from "../orgfs/mount-request.ts";
 
 const error = z.looseObject({
   error: z.enum(Object.keys(HTTP_STATUS) as [string, ...string[]]),
@@ -65,7 +66,7 @@ const health = z.object({
   draining: z.boolean(),
   isolation: z.enum(["user", "none"]),
   runs: z.int(),
-  org: z.literal("none"),
+  org: z.union([z.literal("none"), z.object({ home: z.enum(["unmounted", "mounted", "hanging"]), stuck: z.int() })]),
   proof: z.string().optional(),
 });
 const idle = z.object({ idleSince: z.iso.datetime(), idleMs: z.number() });
@@ -135,6 +136,16 @@ export function openApi(version: string): Schema {
           summary: "Token and variables for later runs",
           requestBody: { required: true, content: { "application/json": { schema: schemaOf(configSchema) } } },
           responses: { 204: noContent("In force"), default: refusal },
+        },
+      },
+      "/orgfs-config": {
+        post: {
+          summary: "What to mount, for the sidecar",
+          requestBody: { required: true, content: { "application/json": { schema: schemaOf(mountRequestSchema) } } },
+          responses: {
+            200: json(z.object({ written: z.boolean() }), "Whether there is a sidecar to read it"),
+            default: refusal,
+          },
         },
       },
       "/health": {

@@ -7,7 +7,7 @@ import type { Log } from "../log/port.ts";
 import type { Redactor } from "../log/redact.ts";
 import type { Org } from "../orgfs/port.ts";
 import type { AdminRoutes } from "./admin-routes.ts";
-import { configure, idle, metrics } from "./admin-routes.ts";
+import { configure, idle, metrics, relayMountRequest } from "./admin-routes.ts";
 import { json } from "./answer.ts";
 import type { TokenAuth } from "./auth.ts";
 import { dispatchRoute } from "./dispatch-route.ts";
@@ -57,6 +57,7 @@ export function createRoutes(options: RoutesOptions): LoadedRoutes {
     activeAt: () => dispatcher.activeAt,
     metrics: modules.metrics,
     readBody,
+    relay: (request) => org.relayMountRequest(request),
     parseUpdate: (value) => modules.input.check(modules.input.configSchema, value),
     update: ({ token, env }) => {
       if (token !== undefined) {
@@ -71,9 +72,7 @@ export function createRoutes(options: RoutesOptions): LoadedRoutes {
       "/dispatch": { POST: (asked) => dispatchRoute(asked, dispatch) },
       "/runs": { GET: () => listRuns(runs) },
       "/config": { POST: (asked) => configure(asked, admin) },
-      "/orgfs-config": {
-        POST: async ({ request }) => json(await org.relayMountRequest(await readBody(request))),
-      },
+      "/orgfs-config": { POST: (asked) => relayMountRequest(asked, admin) },
       "/idle": { GET: () => idle(admin) },
       "/metrics": { GET: () => metrics(admin) },
       "/openapi.json": { GET: async () => json((await import("./openapi.ts")).openApi(config.version)) },

@@ -2,7 +2,6 @@
 import { writeWhole } from "../disk.ts";
 import { errnoOf, HttpError } from "../errors.ts";
 import type { Log } from "../log/port.ts";
-import { isPathSegment } from "./mount-paths.ts";
 
 export interface MountRequestRelay {
   /** `written: false` when there is no sidecar. Throws HttpError `bad_input`, or `internal` when it cannot be written. */
@@ -32,12 +31,9 @@ export function createMountRequestRelay(path: string | null, log: Log): MountReq
   };
 }
 
-/** What is not known of a mount is for the sidecar to understand, credentials for example, and is passed on. */
 async function checked(request: unknown): Promise<string> {
-  const { z } = await import("zod");
-  const volume = z.string().refine(isPathSegment, "must be the name of one folder");
-  const schema = z.looseObject({ mounts: z.array(z.looseObject({ volume })).max(64).optional() });
-  const { success, error } = schema.safeParse(request);
+  const { mountRequestSchema } = await import("./mount-request.ts");
+  const { success, error } = mountRequestSchema.safeParse(request);
   if (!success) {
     const [issue] = error.issues;
     throw new HttpError("bad_input", `${issue?.path.join(".") || "body"}: ${issue?.message}`);

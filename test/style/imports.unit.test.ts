@@ -43,7 +43,7 @@ const PORTS: Readonly<Record<string, readonly string[]>> = {
   metrics: [],
   harness: ["registry.ts"],
   process: [],
-  orgfs: [],
+  orgfs: ["mount-request.ts"],
 };
 
 /** Adapters that a program of its own has to choose for itself, being no part of the daemon. */
