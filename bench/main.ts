@@ -10,10 +10,11 @@ import { health } from "./health.ts";
 import type { Bench, BenchResult } from "./measure.ts";
 import { realTurn } from "./real-turn.ts";
 import { reattach } from "./reattach.ts";
+import { sessions } from "./sessions.ts";
 import { formatTable } from "./table.ts";
 import { throughput } from "./throughput.ts";
 
-const BENCHES: readonly Bench[] = [coldStart, dispatchOverhead, throughput, health, realTurn, reattach];
+const BENCHES: readonly Bench[] = [coldStart, dispatchOverhead, throughput, health, realTurn, reattach, sessions];
 
 const { values, positionals } = parseArgs({
   args: process.argv.slice(2),

@@ -2,13 +2,13 @@
 import {
   removeThread,
   type SaveVerdict,
-  sourceIn,
   summarize,
   type ThreadSummary,
   threadFoldersIn,
   verifyThread,
 } from "../session/inspect-store.ts";
 import type { SaveSource } from "../session/read-save.ts";
+import { sourceIn } from "../session/store-place.ts";
 import { EXIT } from "./exit-codes.ts";
 import type { CliIo } from "./io.ts";
 import { safeLine } from "./safe-text.ts";
@@ -43,7 +43,7 @@ export async function verify(call: SessionsCall, source: SaveSource | undefined)
   let damaged = 0;
   for (const summary of await summaries(store)) {
     const { thread, folder, saves } = summary;
-    const verdicts = thread === undefined ? [] : await verifyThread(sourceIn(store, thread, []));
+    const verdicts = thread === undefined ? [] : await verifyPlain(store, thread);
     const bad = verdicts.filter(({ state }) => state === "damaged");
     const unreadable = thread === undefined && saves > 0;
     if (bad.length > 0 || unreadable) damaged++;
@@ -72,6 +72,12 @@ export async function prune({ store, json, io }: SessionsCall, days: number, dry
   }
   if (!json) await io.stderr.write(`${old.length} ${old.length === 1 ? "thread" : "threads"}\n`);
   return EXIT.ok;
+}
+
+async function verifyPlain(store: string, thread: string): Promise<SaveVerdict[]> {
+  const source = sourceIn(store, thread, []);
+  await using _open = source.folder;
+  return await verifyThread(source);
 }
 
 async function summaries(store: string): Promise<ThreadSummary[]> {

@@ -1,8 +1,7 @@
 /** `sessions`: what a store of sessions holds. Reads it directly, whether a daemon runs or not. */
 import { parseKeyList } from "../key-list.ts";
-import { sourceIn } from "../session/inspect-store.ts";
-import type { SaveSource } from "../session/read-save.ts";
 import type { SessionKeys } from "../session/sealing.ts";
+import { type DiskSource, sourceIn } from "../session/store-place.ts";
 import { defineCommand, type Values, wholeNumber } from "./command.ts";
 import { type CliIo, readAll, UsageError } from "./io.ts";
 import { exportSession } from "./sessions-export.ts";
@@ -56,11 +55,12 @@ export const { main } = defineCommand({
         none(thread);
         return list(call);
       case "show":
-        return show(call, sourceOf(call, thread, action));
+        return await on(sourceOf(call, thread, action), (source) => show(call, source));
       case "verify":
-        return verify(call, thread === undefined ? undefined : sourceOf(call, thread, action));
+        if (thread === undefined) return verify(call, undefined);
+        return await on(sourceOf(call, thread, action), (source) => verify(call, source));
       case "export":
-        return exportSession(call, sourceOf(call, thread, action), values.out);
+        return await on(sourceOf(call, thread, action), (source) => exportSession(call, source, values.out));
       case "prune": {
         none(thread);
         const days = wholeNumber(values["older-than"], "older-than", 1);
@@ -81,9 +81,14 @@ function none(thread: string | undefined): void {
   if (thread !== undefined) throw new UsageError(`too many arguments: ${thread}`);
 }
 
-function sourceOf({ store, keys }: SessionsCall, thread: string | undefined, action: string): SaveSource {
+function sourceOf({ store, keys }: SessionsCall, thread: string | undefined, action: string): DiskSource {
   if (thread === undefined) throw new UsageError(`${action} needs a thread's id`);
   return sourceIn(store, thread, keys);
+}
+
+async function on<T>(source: DiskSource, work: (source: DiskSource) => Promise<T>): Promise<T> {
+  await using _open = source.folder;
+  return await work(source);
 }
 
 async function readKeys(io: CliIo): Promise<SessionKeys> {

@@ -1,30 +1,57 @@
-/** A thread's saves as files of a folder. Runs in a worker: any of these calls may hang. */
+/**
+ * A thread's saves as files of a folder. Runs in a worker: any of these calls may hang. The folder is opened once, and
+ * its files are reached through it: on a mount every name on the way is a request of its own.
+ */
 import { constants } from "node:fs";
-import { lstat, mkdir, open, readdir, rm } from "node:fs/promises";
+import { type FileHandle, lstat, mkdir, open, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { errnoOf } from "../errors.ts";
 import type { FileFacts, SaveFolder } from "./save-folder.ts";
 
 /** Everybody in the organization can put a link or a FIFO there: neither is followed or waited for. */
 const READ = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
+const FOLDER = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW;
 
 /** New saves go to the first of `paths`; what an earlier key put into the others is read and removed there. */
-export function diskSaveFolder(paths: readonly [string, ...string[]]): SaveFolder {
+export function diskSaveFolder(paths: readonly [string, ...string[]]): SaveFolder & AsyncDisposable {
   const [newest] = paths;
+  const opened = new Map<string, Promise<FileHandle | undefined>>();
   const placeOfName = new Map<string, string>();
-  const at = (name: string): string => join(placeOfName.get(name) ?? newest, name);
+
+  /** Where the folder is, once it is opened; undefined when there is none. */
+  async function folderOf(path: string): Promise<string | undefined> {
+    const opening = opened.get(path) ?? ifThere(() => open(path, FOLDER));
+    opened.set(path, opening);
+    let handle: FileHandle | undefined;
+    try {
+      handle = await opening;
+    } finally {
+      // It may be there when it is asked for again.
+      if (!handle) opened.delete(path);
+    }
+    return handle && `/proc/self/fd/${handle.fd}`;
+  }
+  async function at(name: string): Promise<string> {
+    const path = placeOfName.get(name) ?? newest;
+    return join((await folderOf(path)) ?? path, name);
+  }
+
   return {
     async list() {
       placeOfName.clear();
-      for (const path of paths) for (const name of await entriesOf(path)) placeOfName.set(name, path);
+      for (const path of paths) {
+        const folder = await folderOf(path);
+        for (const name of folder === undefined ? [] : await readdir(folder)) placeOfName.set(name, path);
+      }
       return [...placeOfName.keys()];
     },
     async stat(name): Promise<FileFacts | undefined> {
-      const facts = await ifThere(() => lstat(at(name)));
+      const path = await at(name);
+      const facts = await ifThere(() => lstat(path));
       return facts?.isFile() ? { bytes: facts.size, modifiedAt: facts.mtimeMs } : undefined;
     },
     async read(name, offset, length) {
-      const file = await open(at(name), READ);
+      const file = await open(await at(name), READ);
       try {
         const bytes = Buffer.allocUnsafe(length);
         let done = 0;
@@ -39,14 +66,15 @@ export function diskSaveFolder(paths: readonly [string, ...string[]]): SaveFolde
       }
     },
     async write(name, pieces) {
-      const file = await createIn(newest, name);
+      if ((await folderOf(newest)) === undefined) await mkdir(newest, { recursive: true, mode: 0o700 });
+      const file = await open(join((await folderOf(newest)) ?? newest, name), "wx", 0o600);
       try {
-        for (const piece of pieces) {
-          for (let done = 0; done < piece.length; ) {
-            const { bytesWritten } = await file.write(piece, done, piece.length - done);
-            if (bytesWritten === 0) throw Object.assign(new Error("the volume takes no byte"), { code: "ENOSPC" });
-            done += bytesWritten;
-          }
+        // In one go: on a mount every call is a request.
+        const bytes = Buffer.concat(pieces);
+        for (let done = 0; done < bytes.length; ) {
+          const { bytesWritten } = await file.write(bytes, done, bytes.length - done);
+          if (bytesWritten === 0) throw Object.assign(new Error("the volume takes no byte"), { code: "ENOSPC" });
+          done += bytesWritten;
         }
       } finally {
         // On a mount it is the close that hands the file over; it throws what the writes did not.
@@ -55,24 +83,14 @@ export function diskSaveFolder(paths: readonly [string, ...string[]]): SaveFolde
       placeOfName.set(name, newest);
     },
     async remove(name) {
-      await rm(at(name), { force: true });
+      await rm(await at(name), { force: true });
       placeOfName.delete(name);
     },
+    async [Symbol.asyncDispose]() {
+      for (const handle of opened.values()) await (await handle)?.close();
+      opened.clear();
+    },
   };
-}
-
-async function createIn(folder: string, name: string) {
-  try {
-    return await open(join(folder, name), "wx", 0o600);
-  } catch (error) {
-    if (errnoOf(error) !== "ENOENT") throw error;
-    await mkdir(folder, { recursive: true, mode: 0o700 });
-    return open(join(folder, name), "wx", 0o600);
-  }
-}
-
-async function entriesOf(path: string): Promise<string[]> {
-  return (await ifThere(() => readdir(path))) ?? [];
 }
 
 async function ifThere<T>(look: () => Promise<T>): Promise<T | undefined> {

@@ -8,7 +8,7 @@ import { listSaves } from "./list-saves.ts";
 import { filesOf, readHead, readSegment, type SaveSource } from "./read-save.ts";
 import type { SaveHead } from "./save-head.ts";
 import { compareSaves, type SaveName } from "./save-name.ts";
-import { createSealer, type SessionKeys, threadFolders } from "./sealing.ts";
+import { createSealer, threadFolders } from "./sealing.ts";
 import { type StoredFile, sizeOf } from "./thread-state.ts";
 
 export interface ThreadSummary {
@@ -54,7 +54,7 @@ export async function threadFoldersIn(store: string): Promise<string[]> {
 }
 
 export async function summarize(store: string, folder: string): Promise<ThreadSummary> {
-  const saves = diskSaveFolder([join(store, folder)]);
+  await using saves = diskSaveFolder([join(store, folder)]);
   const names = (await listSaves({ folder: saves, threadId: "", sealer: PLAIN })).sort(compareSaves).reverse();
   let bytes = 0;
   let modifiedAt = 0;
@@ -73,13 +73,6 @@ export async function summarize(store: string, folder: string): Promise<ThreadSu
     ...(newest ? { newest } : {}),
     modifiedAt,
   };
-}
-
-/** Where a thread's saves are. */
-export function sourceIn(store: string, threadId: string, keys: SessionKeys): SaveSource {
-  const [first, ...others] = threadFolders(threadId, keys);
-  const folder = diskSaveFolder([join(store, first), ...others.map((path) => join(store, path))]);
-  return { folder, threadId, sealer: createSealer(threadId, keys) };
 }
 
 /** Reads and checks every byte of every save of a thread; the newest first. */

@@ -15,7 +15,9 @@ export interface RestoreJob extends StorePlace {
 
 export async function runRestoreJob(job: RestoreJob): Promise<RestoreReport> {
   const staging = diskStaging(job.staging);
-  const report = await restoreSession(sourceOf(job), job.order, staging, systemClock);
+  const source = sourceOf(job);
+  await using _open = source.folder;
+  const report = await restoreSession(source, job.order, staging, systemClock);
   const { older, threadId, order } = job;
   if (!older || report.saves > 0 || report.choice.source !== "none") return report;
   const { harness, sessionFiles } = order;

@@ -13,7 +13,9 @@ export interface SaveJob extends StorePlace {
   readonly state: string;
 }
 
-export function runSaveJob(job: SaveJob): Promise<SaveReport> {
+export async function runSaveJob(job: SaveJob): Promise<SaveReport> {
+  const source = sourceOf(job);
+  await using _open = source.folder;
   const local = diskLocalFiles(job.configDir, job.sessionFiles);
-  return saveSession(sourceOf(job), job.order, local, diskStateFile(job.state), () => Date.now());
+  return await saveSession(source, job.order, local, diskStateFile(job.state), () => Date.now());
 }

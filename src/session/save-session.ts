@@ -145,11 +145,10 @@ async function saveAs(
 
 /** Of the saves that the stored files refer to, those that the volume shows in their full length. */
 async function presentSaves({ folder }: SaveSource, state: ThreadState): Promise<ReadonlySet<string>> {
-  const present = new Set<string>();
-  for (const name of refsOf(state.files)) {
-    if ((await folder.stat(name))?.bytes === state.saves[name]) present.add(name);
-  }
-  return present;
+  const names = refsOf(state.files);
+  // Side by side: a mount answers many in the time of one.
+  const facts = await Promise.all(names.map((name) => folder.stat(name)));
+  return new Set(names.filter((name, index) => facts[index]?.bytes === state.saves[name]));
 }
 
 async function planFile(

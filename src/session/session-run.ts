@@ -97,7 +97,14 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
       sessionFiles,
       state: store.statePath,
     };
-    const options = { volume: store.volume, lane: store.lane, deadlineMs, ...(signal ? { signal } : {}) };
+    const options = {
+      volume: store.volume,
+      lane: store.lane,
+      deadlineMs,
+      // Every other one is known without asking the volume.
+      proves: ({ type }: SaveReport) => type === "saved" || type === "unchanged",
+      ...(signal ? { signal } : {}),
+    };
     const before = await newestOf(store);
     const result = await store.orgFs.fly("session-save", input, options);
     const saved = await settle(result, before, store);

@@ -9,15 +9,26 @@ import { Chance } from "./model/chance.ts";
 import { Mount } from "./model/mount.ts";
 
 const folder = await mkdtemp(join(tmpdir(), "dispatchd-folder-"));
-afterAll(() => rm(folder, { recursive: true }));
+const opened: AsyncDisposable[] = [];
+afterAll(async () => {
+  for (const each of opened) await each[Symbol.asyncDispose]();
+  await rm(folder, { recursive: true });
+});
+
+function onDisk(paths: readonly [string, ...string[]]): SaveFolder {
+  const saves = diskSaveFolder(paths);
+  opened.push(saves);
+  return saves;
+}
+
 let made = 0;
 
 const ADAPTERS: Record<string, () => Promise<SaveFolder>> = {
-  "a folder of a disk": async () => diskSaveFolder([join(folder, `${++made}`, "a", "b")]),
+  "a folder of a disk": async () => onDisk([join(folder, `${++made}`, "a", "b")]),
   "two folders of a disk": async () => {
     const older = join(folder, `${++made}`);
     await mkdir(older);
-    return diskSaveFolder([join(folder, `${++made}`), older]);
+    return onDisk([join(folder, `${++made}`), older]);
   },
   "the model's mount": async () => new Mount(new Map(), { listingTicks: 0, slowTicks: 1 }, () => 0, new Chance(1)),
 };
@@ -65,7 +76,7 @@ for (const [name, create] of Object.entries(ADAPTERS)) {
 
 test("on a disk a name is written once, and links and folders are no saves", async () => {
   const place = join(folder, `${++made}`);
-  const saves = diskSaveFolder([place]);
+  const saves = onDisk([place]);
   await saves.write("one", [Buffer.from("first")]);
   expect(await codeOf(saves.write("one", [Buffer.from("second")]))).toBe("EEXIST");
   expect(text(await saves.read("one", 0, 9))).toBe("first");
@@ -81,13 +92,13 @@ test("on a disk a name is written once, and links and folders are no saves", asy
 
 test("saves of an earlier key's folder are listed, read and removed there; new ones go to the first", async () => {
   const [newer, older] = [join(folder, `${++made}`), join(folder, `${++made}`)];
-  await diskSaveFolder([older]).write("old", [Buffer.from("x")]);
-  const saves = diskSaveFolder([newer, older]);
+  await onDisk([older]).write("old", [Buffer.from("x")]);
+  const saves = onDisk([newer, older]);
   await saves.list();
   await saves.write("new", [Buffer.from("y")]);
   expect([...(await saves.list())].sort()).toEqual(["new", "old"]);
   expect(text(await saves.read("old", 0, 1))).toBe("x");
   await saves.remove("old");
-  expect(await diskSaveFolder([older]).list()).toEqual([]);
-  expect(await diskSaveFolder([newer]).list()).toEqual(["new"]);
+  expect(await onDisk([older]).list()).toEqual([]);
+  expect(await onDisk([newer]).list()).toEqual(["new"]);
 });
