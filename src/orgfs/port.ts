@@ -12,10 +12,7 @@
  *   included, on stdin.
  */
 
-/**
- * What a worker can do: each job's input and output, plain JSON. Extended by the folders that own the jobs. A job that
- * gives up a call by itself says `hung: true` in its output: that it came back is then no sign that the volume answers.
- */
+/** What a worker can do: each job's input and output, plain JSON. Extended by the folders that own the jobs. */
 // biome-ignore lint/suspicious/noEmptyInterface: filled by declaration merging
 export interface OrgJobs {}
 
@@ -44,6 +41,11 @@ export interface FlightOptions {
   readonly signal?: AbortSignal;
 }
 
+export interface JobOptions<T> extends FlightOptions {
+  /** False: the flight came back without an answer of the volume. It gave up a call by itself, or made none. */
+  readonly proves?: (output: T) => boolean;
+}
+
 export type FlightResult<T> =
   | { readonly type: "done"; readonly output: T; readonly elapsedMs: number }
   /** The job threw: an errno name or a code of the job's own, and a text for the log. */
@@ -58,7 +60,7 @@ export interface OrgFs {
   fly<J extends OrgJobName>(
     job: J,
     input: OrgJobInput<J>,
-    options: FlightOptions,
+    options: JobOptions<OrgJobOutput<J>>,
   ): Promise<FlightResult<OrgJobOutput<J>>>;
   /** For /health and the metrics: of each volume that was flown to. */
   state(): Readonly<Record<string, { readonly breaker: "closed" | "open" | "probing"; readonly stuck: number }>>;

@@ -4,7 +4,7 @@ import type { Log } from "../log/port.ts";
 import type { Metrics } from "../metrics/port.ts";
 import { createEnding } from "./ending.ts";
 import { createLanes } from "./lanes.ts";
-import type { FlightOptions, FlightResult, OrgFs, OrgJobInput, OrgJobName, OrgJobOutput } from "./port.ts";
+import type { FlightOptions, FlightResult, JobOptions, OrgFs, OrgJobInput, OrgJobName, OrgJobOutput } from "./port.ts";
 import { createVolume, type Volume } from "./volume.ts";
 import { startWorker, type WorkerProcess } from "./worker-process.ts";
 
@@ -47,13 +47,14 @@ export function createOrgFs({ clock, log, metrics, workerArgv, mountPathOf }: Or
   async function fly<J extends OrgJobName>(
     job: J,
     input: OrgJobInput<J>,
-    options: FlightOptions,
+    options: JobOptions<OrgJobOutput<J>>,
   ): Promise<FlightResult<OrgJobOutput<J>>> {
     const volume = volumeOf(options.volume);
     const startedAt = clock.monotonic();
     const result = volume.admits ? await take(job, input, options, volume) : ({ type: "refused" } as const);
     metrics.orgFlight(job, result.type, (clock.monotonic() - startedAt) / 1000);
-    if (isAnswer(result)) volume.answered();
+    const proves = result.type !== "done" || (options.proves?.(result.output) ?? true);
+    if (isAnswer(result) && proves) volume.answered();
     return result;
   }
 
@@ -128,8 +129,7 @@ export function createOrgFs({ clock, log, metrics, workerArgv, mountPathOf }: Or
   };
 }
 
-/** An error of the volume is an answer too; a worker that crashed, or that gave up itself, says nothing of the volume. */
+/** An error of the volume is an answer too; a worker that crashed says nothing of the volume. */
 function isAnswer(result: FlightResult<unknown>): boolean {
-  if (result.type === "done") return (result.output as { hung?: unknown } | null)?.hung !== true;
-  return result.type === "failed" && result.code !== "worker_lost";
+  return result.type === "done" || (result.type === "failed" && result.code !== "worker_lost");
 }

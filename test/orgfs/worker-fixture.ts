@@ -6,7 +6,6 @@
  *     exit <code>   ends without an answer
  *     throw <code>  fails with an error of this code
  *     linger        answers, and does not end
- *     hung          answers that a call of it did not come back
  *     much <bytes>  answers with as many
  *     about         answers with what the process can see of itself
  */
@@ -40,7 +39,6 @@ const steps: Readonly<Record<string, (rest: string) => unknown>> = {
     process.exit = (() => {}) as unknown as typeof process.exit;
     return "lingering";
   },
-  hung: () => ({ hung: true }),
   much: (bytes) => "x".repeat(Number(bytes)),
   about: () => ({
     argv: process.argv.slice(2),

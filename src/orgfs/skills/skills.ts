@@ -7,7 +7,7 @@ import type { Clock } from "../../clock/port.ts";
 import { messageOf } from "../../errors.ts";
 import type { Log } from "../../log/port.ts";
 import type { FlightResult, OrgFs } from "../port.ts";
-import type { BroughtHome, BroughtSets, ReturnedSkills, VolumeInput } from "./jobs.ts";
+import type { Attempt, BroughtHome, BroughtSets, ReturnedSkills, VolumeInput } from "./jobs.ts";
 import { CALL_MS } from "./limits.ts";
 import type { Owner } from "./pod-folders.ts";
 
@@ -97,7 +97,12 @@ export function createSkills(options: SkillsOptions): Skills {
     callMs: Math.max(1, Math.min(CALL_MS, Math.round(deadlineMs / 2))),
     nowMs: clock.now(),
   });
-  const flightOf = (volume: string, deadlineMs: number) => ({ volume, deadlineMs, lane: `skills/${volume}` });
+  const flightOf = (volume: string, deadlineMs: number) => ({
+    volume,
+    deadlineMs,
+    lane: `skills/${volume}`,
+    proves: ({ hung }: Attempt) => !hung,
+  });
 
   async function bringVolume(volume: string): Promise<VolumeState> {
     const { deadlineMs } = options;
@@ -160,6 +165,8 @@ export function createSkills(options: SkillsOptions): Skills {
     const input = { ...inputOf(HOME, deadlineMs), checkouts: [checkout], quietMs };
     const result = await orgFs.fly("skills-return", input, {
       ...flightOf(HOME, deadlineMs),
+      // Without anything to return it does not ask the volume.
+      proves: ({ hung, returned }: ReturnedSkills) => !hung && returned.length > 0,
       ...(signal ? { signal } : {}),
     });
     tellReturned(result);
