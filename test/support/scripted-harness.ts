@@ -3,7 +3,9 @@
  * `Step` for what it can do. Every turn that starts appends `runId#attempt` to the file named by HARNESS_STARTS.
  */
 import { spawn } from "node:child_process";
-import { appendFileSync, existsSync, writeFileSync, writeSync } from "node:fs";
+import { randomUUID } from "node:crypto";
+import { appendFileSync, existsSync, mkdirSync, readFileSync, writeFileSync, writeSync } from "node:fs";
+import { join } from "node:path";
 
 export type Step =
   /** A frame of these chunks. */
@@ -16,6 +18,11 @@ export type Step =
   /** Any object as a line. */
   | { json: unknown }
   | { stderr: string }
+  /**
+   * A line more in the transcript of the session that the document names, or of a new one, whose id it says; with all of
+   * the transcript in a `data-transcript` chunk: what a model would be sent.
+   */
+  | { say: string }
   | { sleepMs: number }
   /** Goes on when the file is there. */
   | { waitFor: string }
@@ -49,11 +56,27 @@ function write(bytes: Buffer): void {
 
 const say = (value: unknown): void => write(Buffer.from(`${JSON.stringify(value)}\n`));
 
+/** Where its sessions are, for HARNESS_CAPABILITIES. */
+export const SESSION_FILES = { main: "projects/*/<id>.jsonl", side: "projects/*/<id>" };
+const newSession = randomUUID();
+
+function speak(text: string, document: { paths: { configDir: string }; session: { id?: string } }): void {
+  const id = document.session.id ?? newSession;
+  const folder = join(document.paths.configDir, "projects", "scripted");
+  const path = join(folder, `${id}.jsonl`);
+  mkdirSync(folder, { recursive: true });
+  // Begins as the prompt does, which is a list of steps: so the daemon finds the user's message in it.
+  appendFileSync(path, `${JSON.stringify([{ text }])}\n`);
+  const lines = readFileSync(path, "utf8").split("\n").filter(Boolean);
+  const data = lines.map((line) => JSON.parse(line)[0].text);
+  say({ chunks: [{ type: "data-transcript", data }], session: { id } });
+}
+
 async function until(test: () => boolean): Promise<void> {
   while (!test()) await Bun.sleep(3);
 }
 
-async function take(step: Step, document: unknown): Promise<void> {
+async function take(step: Step, document: Parameters<typeof speak>[1]): Promise<void> {
   if ("chunks" in step) return say({ chunks: step.chunks });
   if ("deltas" in step) {
     const lines: string[] = [];
@@ -72,6 +95,7 @@ async function take(step: Step, document: unknown): Promise<void> {
   if ("line" in step) return write(Buffer.from(`${step.line}\n`));
   if ("bytes" in step) return write(Buffer.from(step.bytes, "base64"));
   if ("json" in step) return say(step.json);
+  if ("say" in step) return speak(step.say, document);
   if ("stderr" in step) return void process.stderr.write(`${step.stderr}\n`);
   if ("sleepMs" in step) return Bun.sleep(step.sleepMs);
   if ("waitFor" in step) return until(() => existsSync(step.waitFor));
