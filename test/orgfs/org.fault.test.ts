@@ -121,6 +121,19 @@ test("what is no link stays, and a link elsewhere is replaced", async () => {
   expect(own.log.said.some(({ event }) => event === "run not linked")).toBe(true);
 });
 
+test.skipIf(process.getuid?.() !== 0)("the folders belong to the agent, where a volume has owners", async () => {
+  await using own = await startOrg({ agentUser: { uid: 1234, gid: 5678 } });
+  const { sidecar, org } = own;
+  await sidecar.provide(".outputs");
+  await eventually(() => org.mounted(".outputs"));
+  expect(await org.linkRun("thread", own.log)).toEqual(["output"]);
+  expect(await stat(sidecar.path(".outputs", "thread"))).toMatchObject({ uid: 1234, gid: 5678 });
+  // What somebody else has made stays theirs.
+  await mkdir(sidecar.path(".outputs", "older"));
+  expect(await org.linkRun("older", own.log)).toEqual(["output"]);
+  expect((await stat(sidecar.path(".outputs", "older"))).uid).toBe(0);
+});
+
 needsMount("a volume that hangs keeps no link from being set, and no run for long", async () => {
   await using own = await startOrg();
   const { sidecar, org } = own;

@@ -19,9 +19,14 @@ export interface OrgSetup {
   readonly budgetMs?: number;
   /** False: the pod has none. */
   readonly sidecar?: boolean;
+  readonly agentUser?: { readonly uid: number; readonly gid: number };
 }
 
-export async function startOrg({ budgetMs = 1000, sidecar: has = true }: OrgSetup = {}): Promise<StartedOrg> {
+export async function startOrg({
+  budgetMs = 1000,
+  sidecar: has = true,
+  agentUser,
+}: OrgSetup = {}): Promise<StartedOrg> {
   const sidecar = await Sidecar.start();
   const log = recordingLog();
   const parts = { clock: systemClock, log, metrics: silentMetrics() };
@@ -36,7 +41,7 @@ export async function startOrg({ budgetMs = 1000, sidecar: has = true }: OrgSetu
     orgFs,
     config: {
       appRoot,
-      agentUser: null,
+      agentUser: agentUser ?? null,
       org: {
         statusPath: has ? sidecar.statusPath : null,
         configPath: has ? sidecar.configPath : null,
