@@ -1,5 +1,7 @@
 /** The real Claude Code on pods whose org volume hangs, fails and goes away: what it costs, and what it never costs. */
 import { expect, test } from "bun:test";
+import { mkdir, writeFile } from "node:fs/promises";
+import { join } from "node:path";
 import type { Frame } from "../../src/frames/frame.ts";
 import { eventually, framesOf } from "../support/daemon.ts";
 import { OrgPod } from "../support/org-pod.ts";
@@ -7,6 +9,30 @@ import { calls, says } from "../support/scripted-model/index.ts";
 import { mountsMissing } from "../support/wedgefs/index.ts";
 
 const needsMount = test.skipIf(mountsMissing !== undefined && process.env.CI === undefined);
+
+needsMount(
+  "neither the daemon nor the agent makes a call on the home volume, in all that a conversation does there",
+  async () => {
+    await using own = await OrgPod.start();
+    await mkdir(join(own.home.backing, "skills/rockets"), { recursive: true });
+    const skill = "---\nname: rockets\ndescription: How to build rockets.\n---\n\nWith care.\n";
+    await writeFile(join(own.home.backing, "skills/rockets/SKILL.md"), skill);
+    await own.home.trace();
+    own.model.push(says("Noted.", { delayMs: 500 }), says("Seven."));
+    const first = await own.turn("r1", "The number is seven.");
+    expect(first[0]?.preparation).toMatchObject({ home: "ready", skills: "ready" });
+    await own.replace();
+    const second = await own.turn("r2", "Which number?");
+    expect(second[0]?.preparation).toMatchObject({ skills: "ready", session: "restored" });
+    expect(second.at(-1)?.settled?.saved).toBe(true);
+    // The kernel's own clean-up comes from nobody.
+    const calls = (await own.home.traced()).filter(({ op }) => op !== "release" && op !== "releasedir");
+    expect(calls.some(({ op, path }) => op === "read" && path === "skills/rockets/SKILL.md")).toBe(true);
+    expect(calls.some(({ op, path }) => op === "write" && path.startsWith("dispatchd-sessions/"))).toBe(true);
+    const others = calls.filter(({ caller }) => !caller.endsWith("orgfs-worker"));
+    expect(others).toEqual([]);
+  },
+);
 
 needsMount(
   "a volume that hangs in the restore costs a turn its memory, and no more",
