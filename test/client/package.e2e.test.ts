@@ -83,14 +83,6 @@ test("holds the client and its types, and nothing of the daemon", async () => {
   expect(types.filter((name) => !/^dist\/types\/(client|clock|frames|errors)\b/.test(name))).toEqual([]);
   expect(sources.filter((name) => !types.includes(name))).toEqual(["dist/client.js"]);
 });
-  const [types, rest] = [
-    names.filter((name) => name.endsWith(".d.ts")),
-    names.filter((name) => /\.[cm]?[jt]s$/.test(name)),
-  ];
-  expect(types).toContain("dist/types/client/index.d.ts");
-  expect(rest.filter((name) => !types.includes(name))).toEqual(["dist/client.js"]);
-  expect(types.filter((name) => !/^dist\/types\/(client|clock|frames|errors)\b/.test(name))).toEqual([]);
-});
 
 test(
   "compiles in a strict project, and runs on Node 20 and later",
