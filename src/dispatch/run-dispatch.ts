@@ -260,7 +260,7 @@ async function save(
   const checkout = turn.folders.cwd;
   const [settled] = await Promise.all([
     turn.session.save({ deadlineMs: ioBudgetMs, signal: tooLate.signal }),
-    skills.afterRun({ checkout, deadlineMs: shutdown.aborted ? SHUTDOWN_SAVE_MS : ioBudgetMs }),
+    skills.afterRun({ checkout, deadlineMs: ioBudgetMs, signal: tooLate.signal }),
   ]);
   tooLate.abort();
   return settled;
