@@ -101,4 +101,4 @@ test("a volume that hangs costs a save, and the next run is not slowed", async (
     return frames.at(-1)?.settled?.saved === true;
   });
   expect(lastAsked().slice(0, 2)).toEqual(["First.", "Second."]);
-});
+}, 30_000);
