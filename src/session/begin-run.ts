@@ -1,7 +1,7 @@
 /** What a thread's state becomes when a run begins: its place in the order, and what it goes on from. Pure. */
 import type { RestoreReport } from "./restore-session.ts";
 import { LINE_RUNS } from "./save-head.ts";
-import { isMarked, placeOf } from "./save-name.ts";
+import { isMarked, placeOf, type SaveName } from "./save-name.ts";
 import { keyOfRun, type LastSave, type SavingRun, type StoredFile, type ThreadState } from "./thread-state.ts";
 
 export interface RunToBegin {
@@ -9,6 +9,8 @@ export interface RunToBegin {
   readonly id: string;
   /** `input.fence`. */
   readonly fence?: number;
+  /** The newest save that the caller knows of: seen, even if it never reached the volume. */
+  readonly hint?: SaveName;
 }
 
 export type Start =
@@ -20,20 +22,21 @@ export type Start =
   | { readonly source: "none"; readonly report?: RestoreReport };
 
 /** Without a report nothing is known of the store: the run is blind. */
-export function stateOfRun(state: ThreadState, { id, fence }: RunToBegin, start: Start): ThreadState {
+export function stateOfRun(state: ThreadState, { id, fence, hint }: RunToBegin, start: Start): ThreadState {
   const { report } = start;
   const blind = report === undefined || report.choice.blind;
   const pick = start.source === "local" ? state.last : report?.choice.pick;
   const place = pick && placeOf(pick.name);
   const before = state.run;
-  const highest = Math.max(report?.fence ?? 0, before?.fence ?? 0);
+  const hinted = hint && placeOf(hint);
+  const highest = Math.max(report?.fence ?? 0, before?.fence ?? 0, hinted?.fence ?? 0);
   const known = Math.max(place?.fence ?? 0, fence === undefined ? highest : 0);
   const parent = parentAfter(pick);
   const run: SavingRun = {
     id,
     fence: Math.max(fence ?? 0, known),
     // The pod's own earlier run counts as seen: a save of it may be on its way that nobody can see yet.
-    turn: Math.max(report?.turn ?? 1, (place?.turn ?? 0) + 1, (before?.turn ?? 0) + 1),
+    turn: Math.max(report?.turn ?? 1, 1 + Math.max(place?.turn ?? 0, before?.turn ?? 0, hinted?.turn ?? 0)),
     number: 0,
     marked: blind,
     ...(parent ? { parent } : {}),

@@ -47,7 +47,10 @@ export async function readHead({ folder, threadId, sealer }: SaveSource, name: S
   }
 }
 
-/** The files of a save, as a flight keeps them; undefined when a segment lies where none can lie. */
+/** Of a session. A head may name one frame a million times. */
+const MAX_TEXT_BYTES = 4 * 2 ** 30;
+
+/** The files of a save, as a flight keeps them; undefined when it describes what no writer of ours writes. */
 export function filesOf(
   name: SaveName,
   head: SaveHead,
@@ -55,12 +58,15 @@ export function filesOf(
 ): { files: StoredFile[]; saves: Record<string, number> } | undefined {
   const saves: Record<string, number> = {};
   const files: StoredFile[] = [];
+  let textBytes = 0;
   for (const { path, segments } of head.files) {
     const placed: Segment[] = [];
     for (const { save, ...rest } of segments) {
       const [where, bytes] = save === -1 ? [name, fileBytes] : (head.saves[save] ?? [name, 0]);
       if (rest.size > SEGMENT_BYTES || !isFrameLength(rest.length)) return undefined;
       if (rest.at < rest.length || rest.at > bytes) return undefined;
+      textBytes += rest.size;
+      if (textBytes > MAX_TEXT_BYTES) return undefined;
       saves[where] = bytes;
       placed.push({ save: where, ...rest });
     }

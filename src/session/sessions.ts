@@ -1,5 +1,5 @@
 /** The daemon's side of sessions: see port.ts. */
-import { mkdir, rm, stat } from "node:fs/promises";
+import { mkdir, readdir, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import type { Clock } from "../clock/port.ts";
 import type { Config } from "../config.ts";
@@ -44,6 +44,7 @@ export interface SessionVolume {
   readonly mounted: () => boolean;
 }
 
+const STAGING = "restore-";
 const STORE = "dispatchd-sessions";
 /** Of the budget of a restore, what may be spent on waiting for a save that is still on its way. */
 const WAIT_SHARE = 2 / 3;
@@ -59,6 +60,7 @@ interface Begun {
 export function createSessions(parts: SessionsParts): Sessions {
   const { clock, metrics, pointers, folder, config, org } = parts;
   const owners = createSessionOwners(folder);
+  const swept = sweepStaging(folder, parts.log);
   let writeBackUntil = 0;
   if (org === null) parts.log.info("sessions live as long as the pod", { reason: "no org volume" });
   else if (config.session.keys.length === 0) parts.log.info("sessions on the org volume are not sealed");
@@ -98,7 +100,8 @@ export function createSessions(parts: SessionsParts): Sessions {
     };
     const state = (await stateFile.read()) ?? NO_STATE;
     const localSession = local.id === undefined ? undefined : await describeLocal(order, local.id, state);
-    const staging = join(folder, `restore-${randomHex(8)}`);
+    await swept;
+    const staging = join(folder, `${STAGING}${randomHex(8)}`);
     await mkdir(staging, { mode: 0o700 });
     const startedAt = clock.monotonic();
     try {
@@ -212,7 +215,8 @@ export function createSessions(parts: SessionsParts): Sessions {
     log: Log,
   ): Promise<Begun> {
     const fence = fenceOf(order.input.fence);
-    const toBegin = { id: run, ...(fence === undefined ? {} : { fence }) };
+    const hint = hintOf(order.input.sessionGeneration);
+    const toBegin = { id: run, ...(fence === undefined ? {} : { fence }), ...(hint ? { hint } : {}) };
     const goOn = (report: RestoreReport | undefined, why: string | undefined): Begun => {
       const source = local.id === undefined ? ("none" as const) : ("local" as const);
       const next = stateOfRun(state, toBegin, { source, ...(report ? { report } : {}) });
@@ -269,6 +273,17 @@ export function createSessions(parts: SessionsParts): Sessions {
   }
 
   return { begin, writeBackUntil: () => writeBackUntil };
+}
+
+/** What an earlier daemon was restoring when it was killed. */
+async function sweepStaging(folder: string, log: Log): Promise<void> {
+  try {
+    for (const name of await readdir(folder)) {
+      if (name.startsWith(STAGING)) await rm(join(folder, name), { recursive: true, force: true });
+    }
+  } catch (error) {
+    log.warn("staging folder not removed", { reason: messageOf(error) });
+  }
 }
 
 function keysOf({ session }: Pick<Config, "session">): string[] {

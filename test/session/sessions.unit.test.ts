@@ -197,6 +197,22 @@ test("a run that begins while the thread's last save is under way: both saves co
   expect(await other.read("projects/p/s1.jsonl")).toBe("one\ntwo\n");
 });
 
+test("a generation that never reached the volume: waited for, said, and passed for good by the next save", async () => {
+  await using volume = await Volume.create();
+  await using first = await DiskPod.create(volume);
+  await first.turn("thread", "one\n");
+  const lost = `${"0".repeat(16)}-00000007-${"z".repeat(16)}-000003-s`;
+  const env = { SESSION_IO_BUDGET_MS: "600" };
+  await using second = await DiskPod.create(volume, { env });
+  const { found, settled } = await second.turn("thread", "two\n", { sessionGeneration: lost });
+  expect(found).toMatchObject({ id: "s1", state: "stale-session" });
+  expect(found.reason).toBe("the newest save of the thread is not on the volume yet");
+  expect((settled.generation ?? "") > lost).toBe(true);
+  await using third = await DiskPod.create(volume, { env });
+  expect((await third.begin("thread", { sessionGeneration: lost })).found).toMatchObject({ state: "restored" });
+  expect(await third.read("projects/p/s1.jsonl")).toBe("one\ntwo\n");
+});
+
 test("a transcript that is compacted, edited, replaced, emptied, or without a final newline", async () => {
   await using volume = await Volume.create();
   await using pod = await DiskPod.create(volume);

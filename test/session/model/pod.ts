@@ -82,7 +82,7 @@ export class Pod {
     const report = hangs ? undefined : await restoreSession(source, order, staging, clock).catch(() => undefined);
     this.mount.broken = false;
     const id = `${turn}x${Math.floor(world.chance.next() * 2 ** 31).toString(36)}`.padStart(16, "0");
-    const toBegin = { id, ...(fence === undefined ? {} : { fence }) };
+    const toBegin = { id, ...(fence === undefined ? {} : { fence }), ...(hint ? { hint } : {}) };
     this.state.state = stateOfRun(before, toBegin, this.#startOf(report, staging, isLocal));
     this.run = { turn, id, startedAt: world.now(), left: length, saves: true, saved: undefined };
     return report;
