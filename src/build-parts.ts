@@ -137,6 +137,7 @@ function buildOrg({ config, clock, log, selfArgv, state }: PartsOptions, harness
     org: config.org.statusPath === null ? null : home,
   });
   const stopOrg = (): void => {
+    sessions.stop();
     org.stop();
     orgFs.stop();
   };

@@ -7,7 +7,8 @@
  *   volume that hangs costs the turn its history, never the run. Only a failing disk of the pod makes it throw.
  * - `noteSession` is called with every id that the harness gives. The pointer is written at once: a daemon that is killed
  *   in mid-turn must not forget the conversation. `pointerWritten` resolves when the newest is.
- * - `startCheckpoints` once the harness runs; `save` ends them. `save` may be called again when it failed.
+ * - `startCheckpoints` once the harness runs; `save` ends them. When the volume was at fault it is tried again by itself,
+ *   every `ORG_RETRY_EVERY_MS`, until it works, the thread has its next run, or `stop`.
  * - Nothing throws after `begin`.
  */
 import type { SessionState, Settled } from "../frames/frame.ts";
@@ -17,6 +18,8 @@ export interface Sessions {
   begin(order: BeginOrder, signal: AbortSignal): Promise<SessionRun>;
   /** By the monotonic clock: until then what was saved may still be on its way to the backend. 0 when nothing was. */
   writeBackUntil(): number;
+  /** Runs whose last save failed are not saved any more. */
+  stop(): void;
 }
 
 export interface BeginOrder {

@@ -29,6 +29,8 @@ export interface SessionRunParts {
   readonly owners: SessionOwners;
   readonly checkpointMs: number;
   readonly ioBudgetMs: number;
+  /** How a run whose last save failed is saved afterwards. */
+  readonly again: { readonly retryEveryMs: number; readonly stop: AbortSignal };
   /** Null: there is nowhere to save to. */
   readonly store: RunStore | null;
 }
@@ -54,7 +56,11 @@ const LOOK_BYTES = 1 << 20;
 /** Of the time for the last save, what a checkpoint may take that is under way. */
 const CHECKPOINT_SHARE = 1 / 3;
 
-type Saved = Settled & { readonly goesOn: boolean };
+interface Saved {
+  readonly settled: Settled;
+  /** `ends`: this run saves no more. `later`: the volume was at fault, and another time it may work. */
+  readonly next: "goes on" | "later" | "ends";
+}
 
 export function createSessionRun(parts: SessionRunParts): SessionRun {
   const { order, found, sizeBefore, clock, log, pointers, owners, store } = parts;
@@ -83,12 +89,12 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
     sessionFiles && sessionId ? findTranscript(harness.configDir, sessionFiles, sessionId) : undefined;
 
   async function trySave(deadlineMs: number, signal?: AbortSignal): Promise<Saved> {
-    if (!store) return { saved: false, reason: "no org volume", goesOn: false };
-    if (!sessionFiles) return { saved: false, reason: "the harness keeps no session files", goesOn: false };
-    if (sessionId === undefined) return { saved: false, reason: "the turn has no session", goesOn: true };
+    if (!store) return notSaved("no org volume", "ends");
+    if (!sessionFiles) return notSaved("the harness keeps no session files", "ends");
+    if (sessionId === undefined) return notSaved("the turn has no session", "goes on");
     await pointer;
-    if (!isOurs) return { saved: false, reason: "the session belongs to another thread of this pod", goesOn: false };
-    if (!store.mounted()) return { saved: false, reason: "the org volume is not mounted", goesOn: true };
+    if (!isOurs) return notSaved("the session belongs to another thread of this pod", "ends");
+    if (!store.mounted()) return notSaved("the org volume is not mounted", "later");
     const startedAt = clock.monotonic();
     const input = {
       ...store.place,
@@ -109,12 +115,24 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
     const result = await store.orgFs.fly("session-save", input, options);
     const saved = await settle(result, before, store);
     const elapsedMs = Math.round(clock.monotonic() - startedAt);
-    const { goesOn: _goesOn, ...facts } = saved;
-    if (saved.saved && saved.bytes !== 0) {
-      store.onSaved(saved.bytes ?? 0);
-      log.info("session saved", { ...facts, elapsedMs });
-    } else if (!saved.saved) log.warn("session not saved", { ...facts, elapsedMs });
+    const facts = { ...saved.settled, elapsedMs };
+    if (!saved.settled.saved) log.warn("session not saved", facts);
+    else if (saved.settled.bytes !== 0) {
+      store.onSaved(saved.settled.bytes ?? 0);
+      log.info("session saved", facts);
+    }
     return saved;
+  }
+
+  /** While the pod lives: until it is saved, or the thread has its next run. */
+  async function saveAgain(): Promise<void> {
+    const { retryEveryMs, stop } = parts.again;
+    let next: Saved["next"] = "later";
+    while (next === "later") {
+      await clock.sleep(retryEveryMs, stop);
+      if (stop.aborted) return;
+      ({ next } = await trySave(parts.ioBudgetMs, stop));
+    }
   }
 
   return {
@@ -139,7 +157,7 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
         const from = sessionId === found.id ? sizeBefore : 0;
         return path !== undefined && needle !== undefined && (await textFrom(path, from)).includes(needle);
       };
-      const save = async (): Promise<boolean> => (await trySave(parts.ioBudgetMs, hurried.signal)).goesOn;
+      const save = async (): Promise<boolean> => (await trySave(parts.ioBudgetMs, hurried.signal)).next !== "ends";
       const looks = { clock, everyMs: parts.checkpointMs, size, sizeBefore, holdsMessage, save };
       checkpoints = checkpoint(looks, stopped.signal).catch((error) =>
         log.error("checkpoints ended", { reason: messageOf(error) }),
@@ -155,8 +173,9 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
       await checkpoints;
       waiting.abort();
       const left = Math.max(1, deadlineMs - (clock.monotonic() - startedAt));
-      const { goesOn: _goesOn, ...settled } = await trySave(left, signal);
-      return settled;
+      const saved = await trySave(left, signal);
+      if (saved.next === "later") void saveAgain();
+      return saved.settled;
     },
     stop() {
       stopped.abort();
@@ -169,8 +188,14 @@ async function settle(result: FlightResult<SaveReport>, before: SaveName | undef
   if (result.type === "done") return settleReport(result.output);
   // It may have been lost after it had written.
   const generation = await newestOf(store);
-  if (generation !== undefined && generation !== before) return { saved: true, generation, goesOn: true };
-  return { saved: false, ...(generation ? { generation } : {}), reason: reasonOf(result), goesOn: true };
+  if (generation !== undefined && generation !== before)
+    return { settled: { saved: true, generation }, next: "goes on" };
+  const settled = { saved: false, ...(generation ? { generation } : {}), reason: reasonOf(result) };
+  return { settled, next: "later" };
+}
+
+function notSaved(reason: string, next: Saved["next"]): Saved {
+  return { settled: { saved: false, reason }, next };
 }
 
 function reasonOf(result: Exclude<FlightResult<unknown>, { type: "done" }>): string {
@@ -189,15 +214,15 @@ function reasonOf(result: Exclude<FlightResult<unknown>, { type: "done" }>): str
 function settleReport(report: SaveReport): Saved {
   switch (report.type) {
     case "saved":
-      return { saved: true, generation: report.name, bytes: report.bytes, goesOn: true };
+      return { settled: { saved: true, generation: report.name, bytes: report.bytes }, next: "goes on" };
     case "unchanged":
-      return { saved: true, generation: report.name, bytes: 0, goesOn: true };
+      return { settled: { saved: true, generation: report.name, bytes: 0 }, next: "goes on" };
     case "no-transcript":
-      return { saved: false, reason: "the session has no transcript", goesOn: true };
+      return notSaved("the session has no transcript", "goes on");
     case "passed":
-      return { saved: false, reason: "a later run has saved the thread", goesOn: false };
+      return notSaved("a later run has saved the thread", "ends");
     case "superseded":
-      return { saved: false, reason: "the thread's next run on this pod saves it", goesOn: false };
+      return notSaved("the thread's next run on this pod saves it", "ends");
   }
 }
 

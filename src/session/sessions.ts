@@ -61,6 +61,7 @@ export function createSessions(parts: SessionsParts): Sessions {
   const { clock, metrics, pointers, folder, config, org } = parts;
   const owners = createSessionOwners(folder);
   const swept = sweepStaging(folder, parts.log);
+  const stopped = new AbortController();
   let writeBackUntil = 0;
   if (org === null) parts.log.info("sessions live as long as the pod", { reason: "no org volume" });
   else if (config.session.keys.length === 0) parts.log.info("sessions on the org volume are not sealed");
@@ -75,7 +76,8 @@ export function createSessions(parts: SessionsParts): Sessions {
     const { threadId, harness } = order;
     const log = parts.log.child({ run: order.runId, thread: threadId });
     const { checkpointMs, ioBudgetMs } = config.session;
-    const common = { order, clock, log, pointers, owners, checkpointMs, ioBudgetMs };
+    const again = { retryEveryMs: config.org.retryEveryMs, stop: stopped.signal };
+    const common = { order, clock, log, pointers, owners, checkpointMs, ioBudgetMs, again };
     const { resume, sessionFiles } = harness.capabilities;
     if (!resume) return createSessionRun({ ...common, sizeBefore: 0, found: { state: "fresh" }, store: null });
     const local = await findLocal(order);
@@ -272,7 +274,7 @@ export function createSessions(parts: SessionsParts): Sessions {
     }
   }
 
-  return { begin, writeBackUntil: () => writeBackUntil };
+  return { begin, writeBackUntil: () => writeBackUntil, stop: () => stopped.abort() };
 }
 
 /** What an earlier daemon was restoring when it was killed. */

@@ -213,6 +213,30 @@ test("a generation that never reached the volume: waited for, said, and passed f
   expect(await third.read("projects/p/s1.jsonl")).toBe("one\ntwo\n");
 });
 
+test("a last save that failed is made up for while the pod lives, and not when the thread went on", async () => {
+  await using volume = await Volume.create();
+  await using pod = await DiskPod.create(volume, { env: { ORG_RETRY_EVERY_MS: "20" } });
+  const run = await pod.begin("thread");
+  await pod.say(run, "s1", "one\n");
+  pod.mounted = false;
+  expect(await run.save({ deadlineMs: 5000 })).toEqual({ saved: false, reason: "the org volume is not mounted" });
+  pod.mounted = true;
+  while (!pod.lines.some(({ event }) => event === "session saved")) await Bun.sleep(5);
+  const save = pod.jobs["session-save"];
+  pod.jobs["session-save"] = () => Promise.reject(new Overdue());
+  const failed = await pod.begin("thread");
+  await pod.say(failed, "s1", "two\n");
+  expect((await failed.save({ deadlineMs: 5000 })).saved).toBe(false);
+  await pod.begin("thread");
+  if (save) pod.jobs["session-save"] = save;
+  const flights = (): number => pod.flights.length;
+  // One more finds out that it has been superseded, and then none.
+  const before = flights();
+  while (flights() === before) await Bun.sleep(5);
+  await Bun.sleep(100);
+  expect(flights()).toBe(before + 1);
+});
+
 test("a transcript that is compacted, edited, replaced, emptied, or without a final newline", async () => {
   await using volume = await Volume.create();
   await using pod = await DiskPod.create(volume);
