@@ -39,7 +39,7 @@ export interface RegistryOptions {
 
 export class RunRegistry {
   readonly #runs = new Map<string, Run>();
-  /** The newest attempt of every thread that has one which is not released. */
+  /** The newest attempt of every thread that has one which has not ended. */
   readonly #writers = new Map<string, Attempt>();
 
   constructor(private readonly options: RegistryOptions) {}
@@ -152,10 +152,11 @@ export class RunRegistry {
     run.attempt = attempt;
     this.#runs.set(run.id, run);
     this.#writers.set(threadId, attempt);
-    void attempt.released.then(() => {
+    void attempt.ended.then(() => {
       if (this.#writers.get(threadId) === attempt) this.#writers.delete(threadId);
     });
-    return { type: "start", attempt, predecessor };
+    // One that only saves is told, and not waited for.
+    return { type: "start", attempt, predecessor: predecessor?.isReleased ? undefined : predecessor };
   }
 }
 

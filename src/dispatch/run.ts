@@ -42,6 +42,7 @@ export class Attempt {
   settled: Settled | undefined;
   /** True when `stop` decided the outcome. */
   stopped = false;
+  isReleased = false;
   detachedAt: number | undefined;
   endedAt: number | undefined;
   lastSeq = 0;
@@ -55,6 +56,7 @@ export class Attempt {
   readonly begunAt: number;
   /** Resolves with the outcome's decision. */
   readonly concluded: Promise<void>;
+  /** Resolves when nothing of it can run code any more: the thread is free for its next run. */
   readonly released: Promise<void>;
   readonly ended: Promise<void>;
   readonly #conclude: () => void;
@@ -145,6 +147,7 @@ export class Attempt {
   }
 
   release(): void {
+    this.isReleased = true;
     this.#release();
   }
 
