@@ -78,6 +78,10 @@ const inputSchema = z.looseObject({
     })
     .nullish(),
   harness: z.looseObject({ id: text.nullish(), sessionId: text.nullish() }).nullish(),
+  /** Grows with each of the thread's runs: whatever an older one still saves counts less. */
+  fence: z.int().min(0).nullish(),
+  /** The newest save of the thread that the caller knows of, as `settled.generation` told it. */
+  sessionGeneration: text.nullish(),
   organizationId: text.nullish(),
   resume: z.looseObject({ reason: text.nullish() }).nullish(),
   env: envSchema.nullish(),

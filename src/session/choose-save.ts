@@ -7,7 +7,7 @@
  * - what lies above the pick and is not whole, or is hinted at and absent, makes the new run blind: it goes on with what
  *   it has, says so, and marks its saves.
  */
-import { compareRuns, compareSaves, isMarked, runKeyOf, type SaveName } from "./save-name.ts";
+import { compareRuns, compareSaves, isMarked, type RunKey, runKeyOf, type SaveName } from "./save-name.ts";
 import type { LastSave } from "./thread-state.ts";
 
 /** How a save turned out when all of its main transcript was read. */
@@ -35,10 +35,13 @@ export interface LocalSession {
    * pod's, or the session went on since. Otherwise only the save itself is known to be in it.
    */
   readonly coversRun: boolean;
+  /** Runs of this pod that it went on from, whether what they saved got anywhere or not: it holds all that they wrote. */
+  readonly ownRuns?: readonly RunKey[];
 }
 
 /** True when the session of this pod holds what the save does. */
 export function isCovered(name: SaveName, local: LocalSession | undefined): boolean {
+  if (local?.ownRuns?.includes(runKeyOf(name))) return true;
   if (!local?.last || runKeyOf(name) !== runKeyOf(local.last.name)) return false;
   return local.coversRun || compareSaves(name, local.last.name) <= 0;
 }

@@ -292,10 +292,8 @@ function keysOf({ session }: Pick<Config, "session">): string[] {
   return session.keys.map(({ key }) => Buffer.from(key.reveal(), "base64url").toString("base64"));
 }
 
-/** A whole number, or digits. */
 function fenceOf(fence: unknown): number | undefined {
-  const value = typeof fence === "string" && /^\d{1,16}$/.test(fence) ? Number(fence) : fence;
-  return typeof value === "number" && Number.isSafeInteger(value) && value >= 0 ? value : undefined;
+  return typeof fence === "number" && Number.isSafeInteger(fence) && fence >= 0 ? fence : undefined;
 }
 
 function hintOf(generation: unknown): SaveName | undefined {

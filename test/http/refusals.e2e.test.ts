@@ -200,6 +200,9 @@ test("what is wrong in a body is named", async () => {
     [{ runId: "r", input: { ...input, threadId: "" } }, "bad_input", "input.threadId: "],
     [{ runId: "r", input: { ...input, threadId: "x".repeat(1025) } }, "bad_input", "input.threadId: "],
     [{ runId: "r", input: { threadId: "t" } }, "bad_input", "input.userMessage is required"],
+    [{ runId: "r", input: { ...input, fence: -1 } }, "bad_input", "input.fence: "],
+    [{ runId: "r", input: { ...input, fence: "7" } }, "bad_input", "input.fence: "],
+    [{ runId: "r", input: { ...input, sessionGeneration: 7 } }, "bad_input", "input.sessionGeneration: "],
     [{ runId: "r", input: { ...input, userMessage: " " } }, "bad_input", "input.userMessage: must contain text"],
     [{ runId: "r", input: { ...input, userMessage: { parts: [] } } }, "bad_input", "input.userMessage: "],
     [
