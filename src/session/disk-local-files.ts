@@ -37,7 +37,7 @@ export function diskLocalFiles(configDir: string, files: SessionFiles): LocalFil
       }
       const known = side.filter(({ path }) => kindOfPath(path, files, sessionId) === "side");
       known.sort((a, b) => (a.path < b.path ? -1 : 1));
-      return [main, ...known].map(({ path, bytes, inode }) => ({ path, bytes, inode }));
+      return [main, ...known].map(({ path, bytes, inode, changedAt }) => ({ path, bytes, inode, changedAt }));
     },
     async read(path, from, to) {
       const bytes = Buffer.allocUnsafe(to - from);
@@ -91,7 +91,8 @@ async function collect(root: string, folder: string, into: Found[], depth: numbe
 async function regularFile(root: string, path: string): Promise<Found | undefined> {
   const facts = await ifThere(() => lstat(join(root, path)));
   if (!facts?.isFile()) return undefined;
-  return { path, bytes: facts.size, inode: facts.ino, modifiedAt: facts.mtimeMs };
+  const { size: bytes, ino: inode, ctimeMs: changedAt, mtimeMs: modifiedAt } = facts;
+  return { path, bytes, inode, changedAt, modifiedAt };
 }
 
 async function isFolder(path: string): Promise<boolean> {

@@ -11,4 +11,6 @@ export interface LocalFile {
   readonly path: string;
   readonly bytes: number;
   readonly inode: number;
+  /** When anything of it changed last, by the pod's own file system: nobody can set it. */
+  readonly changedAt: number;
 }

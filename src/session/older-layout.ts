@@ -59,7 +59,7 @@ export async function restoreOlder(order: OlderOrder, staging: Staging): Promise
         continue;
       }
       const path = files === sessionFiles ? file.path : join(...pathFor(sessionFiles), file.path);
-      placed.push({ path, inode: 0, segments: [], tailHash: "" });
+      placed.push({ path, inode: 0, changedAt: 0, segments: [], tailHash: "" });
       bytes += file.bytes;
     }
     return { session, harness, line: [], files: placed, saves: {}, bytes, leftOut };

@@ -25,14 +25,14 @@ export interface PlaceOrder {
   readonly owner: { readonly uid: number; readonly gid: number } | null;
 }
 
-/** The files with the inodes that they have now. */
+/** The files as they are known on this pod. */
 export async function placeSession(order: PlaceOrder): Promise<StoredFile[]> {
   const { configDir, sessionFiles, sessionId, files, staging, owner } = order;
   await makeFolders(configDir, "", owner);
   const aside = join(configDir, `.dispatchd-${randomHex(8)}`);
   const moved: { from: string; to: string }[] = [];
   const placed: string[] = [];
-  const inodes: number[] = [];
+  const known = [...files];
   try {
     for (const pattern of [sessionFiles.main, sessionFiles.side]) {
       for (const path of await existing(configDir, patternOf(pattern, sessionId))) {
@@ -50,7 +50,8 @@ export async function placeSession(order: PlaceOrder): Promise<StoredFile[]> {
       if (owner) await lchown(stagedPath(staging, number), owner.uid, owner.gid);
       await move(stagedPath(staging, number), path, owner);
       placed.push(path);
-      inodes[number] = (await lstat(path)).ino;
+      const { ino: inode, ctimeMs: changedAt } = await lstat(path);
+      known[number] = { ...file, inode, changedAt };
     }
   } catch (error) {
     for (const path of placed) await rm(path, { force: true });
@@ -59,7 +60,7 @@ export async function placeSession(order: PlaceOrder): Promise<StoredFile[]> {
   } finally {
     await rm(aside, { recursive: true, force: true });
   }
-  return files.map((file, number) => ({ ...file, inode: inodes[number] ?? 0 }));
+  return known;
 }
 
 /** Every folder on the way is a folder, and none is a link; those that are made belong to `owner`. */

@@ -70,7 +70,7 @@ export function filesOf(
       saves[where] = bytes;
       placed.push({ save: where, ...rest });
     }
-    files.push({ path, inode: 0, segments: placed, tailHash: "" });
+    files.push({ path, inode: 0, changedAt: 0, segments: placed, tailHash: "" });
   }
   return { files, saves };
 }

@@ -159,7 +159,7 @@ async function planFile(
 ): Promise<FilePlan> {
   const stored = state.files.find(({ path }) => path === file.path);
   let segments: readonly Segment[] = stored?.segments ?? [];
-  if (stored && !(await hasOnlyGrown(file, stored, state.run.number, local))) {
+  if (stored && !isUntouched(file, stored) && !(await hasOnlyGrown(file, stored, state.run.number, local))) {
     segments = await unchangedPrefix(file, segments, local);
   }
   const lost = segments.findIndex(({ save }) => !present.has(save));
@@ -175,6 +175,11 @@ function gather([main, ...side]: readonly FilePlan[]): FilePlan[] {
     anew.has(index) ? { ...plan, ...planSegments([], plan.file.bytes) } : plan,
   );
   return [main, ...planned];
+}
+
+/** Hundreds of files lie beside a transcript, and most of them for ever as they were written. */
+function isUntouched(file: LocalFile, { segments, inode, changedAt }: StoredFile): boolean {
+  return inode === file.inode && changedAt === file.changedAt && sizeOf(segments) === file.bytes;
 }
 
 /** Growth is believed of the same file, not shorter, whose end is unchanged; one old segment is looked at, in turn. */
@@ -211,7 +216,8 @@ function isStored({ kept, ranges, stored }: FilePlan): boolean {
 function keptFile({ file, kept, stored }: FilePlan): StoredFile {
   const whole = stored !== undefined && kept.length === stored.segments.length;
   // Of a prefix the end is not known by heart: the next flight hashes its segments, unless this one gets further.
-  return { path: file.path, inode: file.inode, segments: kept, tailHash: whole ? stored.tailHash : "" };
+  const { path, inode, changedAt } = file;
+  return { path, inode, changedAt, segments: kept, tailHash: whole ? stored.tailHash : "" };
 }
 
 /** The main transcript's pieces first. An empty last group still makes a save. */

@@ -62,6 +62,8 @@ export function createSessions(parts: SessionsParts): Sessions {
   const owners = createSessionOwners(folder);
   const swept = sweepStaging(folder, parts.log);
   const stopped = new AbortController();
+  /** Of each thread, aborts when its next run begins: that one saves what is left, and waits for no other. */
+  const newest = new Map<string, AbortController>();
   let writeBackUntil = 0;
   if (org === null) parts.log.info("sessions live as long as the pod", { reason: "no org volume" });
   else if (config.session.keys.length === 0) parts.log.info("sessions on the org volume are not sealed");
@@ -76,7 +78,10 @@ export function createSessions(parts: SessionsParts): Sessions {
     const { threadId, harness } = order;
     const log = parts.log.child({ run: order.runId, thread: threadId });
     const { checkpointMs, ioBudgetMs } = config.session;
-    const again = { retryEveryMs: config.org.retryEveryMs, stop: stopped.signal };
+    newest.get(threadId)?.abort();
+    const passed = new AbortController();
+    newest.set(threadId, passed);
+    const again = { retryEveryMs: config.org.retryEveryMs, stop: AbortSignal.any([stopped.signal, passed.signal]) };
     const common = { order, clock, log, pointers, owners, checkpointMs, ioBudgetMs, again };
     const { resume, sessionFiles } = harness.capabilities;
     if (!resume) return createSessionRun({ ...common, sizeBefore: 0, found: { state: "fresh" }, store: null });
@@ -156,13 +161,15 @@ export function createSessions(parts: SessionsParts): Sessions {
   }
 
   async function describeLocal({ harness }: BeginOrder, id: string, state: ThreadState): Promise<LocalSession> {
-    const { last, own, files } = state;
-    if (!last) return { coversRun: true };
-    const isOurRun = own.some(({ name }) => runKeyOf(name) === runKeyOf(last.name));
+    const { last, own, files, line } = state;
+    const ours = new Set(own.map(({ name }) => runKeyOf(name)));
+    const ownRuns = line.filter((run) => ours.has(run));
+    if (!last) return { coversRun: true, ownRuns };
+    const isOurRun = ours.has(runKeyOf(last.name));
     const { sessionFiles } = harness.capabilities;
     const path = sessionFiles && (await findTranscript(harness.configDir, sessionFiles, id));
     const bytes = path ? (await stat(path)).size : 0;
-    return { last, coversRun: isOurRun || bytes !== sizeOf(files[0]?.segments ?? []) };
+    return { last, ownRuns, coversRun: isOurRun || bytes !== sizeOf(files[0]?.segments ?? []) };
   }
 
   async function askStore(

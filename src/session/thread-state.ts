@@ -50,6 +50,8 @@ export interface StoredFile {
   readonly path: string;
   /** Of the local file; 0 while it is not in its place yet. */
   readonly inode: number;
+  /** Of the local file when it was looked at for the save. */
+  readonly changedAt: number;
   readonly segments: readonly Segment[];
   /** The hash of the last bytes that are stored, `TAIL_BYTES` of them or all. */
   readonly tailHash: string;

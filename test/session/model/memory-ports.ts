@@ -6,20 +6,25 @@ import type { StateFile, ThreadState } from "../../../src/session/thread-state.t
 export interface MemoryFile {
   bytes: Buffer;
   inode: number;
+  changedAt: number;
 }
 
 let inodes = 0;
+let changes = 0;
 
 export class MemoryLocalFiles implements LocalFiles {
   readonly files = new Map<string, MemoryFile>();
 
   set(path: string, bytes: Uint8Array): void {
-    this.files.set(path, { bytes: Buffer.from(bytes), inode: ++inodes });
+    this.files.set(path, { bytes: Buffer.from(bytes), inode: ++inodes, changedAt: ++changes });
   }
   append(path: string, text: string): void {
     const file = this.files.get(path);
     if (!file) this.set(path, Buffer.from(text));
-    else file.bytes = Buffer.concat([file.bytes, Buffer.from(text)]);
+    else {
+      file.bytes = Buffer.concat([file.bytes, Buffer.from(text)]);
+      file.changedAt = ++changes;
+    }
   }
   text(path: string): string {
     return this.files.get(path)?.bytes.toString() ?? "";
@@ -29,8 +34,8 @@ export class MemoryLocalFiles implements LocalFiles {
     if ((this.files.get(main)?.bytes.length ?? 0) === 0) return [];
     const side = [...this.files.keys()].filter((path) => path.startsWith(`projects/p/${sessionId}/`)).sort();
     return [main, ...side].map((path) => {
-      const { bytes = Buffer.alloc(0), inode = 0 } = this.files.get(path) ?? {};
-      return { path, bytes: bytes.length, inode };
+      const { bytes = Buffer.alloc(0), inode = 0, changedAt = 0 } = this.files.get(path) ?? {};
+      return { path, bytes: bytes.length, inode, changedAt };
     });
   }
   async read(path: string, from: number, to: number) {
