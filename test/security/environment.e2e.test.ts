@@ -78,7 +78,7 @@ test("variables of the runtime and of the daemon reach no harness, from wherever
     env: {
       RUN_ENV_ALLOW: "*",
       BUN_CONFIG_VERBOSE_FETCH: "0",
-      SESSION_KEYS: "k:v",
+      SESSION_KEYS: `k:${Buffer.alloc(32, 7).toString("base64url")}`,
       SUSPENSION_TTL_MS: "1",
       DAEMON_BOOT_ID: "b",
     },
