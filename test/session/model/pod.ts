@@ -70,7 +70,13 @@ export class Pod {
     this.mount.broken = trouble;
     const order = {
       ...(isLocal
-        ? { local: { ...(before.last ? { last: before.last } : {}), coversRun: this.#coversRun(before) } }
+        ? {
+            local: {
+              ...(before.last ? { last: before.last } : {}),
+              coversRun: this.#coversRun(before),
+              ownRuns: before.line.filter((run) => before.own.some(({ name }) => runKeyOf(name) === run)),
+            },
+          }
         : {}),
       ...(hint ? { hint } : {}),
       harness: "h",
