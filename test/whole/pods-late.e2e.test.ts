@@ -151,3 +151,66 @@ needsRoot("agents of another user have their sessions and skills on every pod", 
   for (const name of await readdir(projects)) expect((await stat(join(projects, name))).uid).toBe(4321);
   expect(await readFile(join(home, "skills/sewing/SKILL.md"), "utf8")).toBe("4321\nmore\n");
 });
+
+needsMount(
+  "a killed pod's write-back leaves its newest save cut, or none: the state before it, and said",
+  async () => {
+    for (const keep of [0, 0.3, 0.9]) {
+      await using pod = await Pod.start({ mount: { writeBackMs: 600_000 }, env: NO_CHECKPOINTS });
+      const { backing } = pod.home;
+      await pod.turn("t", "one");
+      await pod.turn("t", "two");
+      await pod.home.writeBack();
+      await pod.turn("t", "three");
+      if (keep > 0) await pod.home.writeBack(keep);
+      await pod.kill();
+      await pod.home.unmount();
+      await using next = await Pod.start({ mount: { backing } });
+      const turn = await next.turn("t", "four");
+      expect(turn.heard).toEqual(["one", "two", "four"]);
+      expect(turn.preparation?.session).toBe(keep > 0 ? "stale-session" : "restored");
+      expect(turn.settled?.saved).toBe(true);
+      await using last = await Pod.start({ mount: { backing } });
+      const after = await last.turn("t", "five");
+      expect(after.heard).toEqual(["one", "two", "four", "five"]);
+      expect(after.preparation?.session).toBe("restored");
+    }
+  },
+  30_000,
+);
+
+needsMount(
+  "a shutdown does not wait for a volume that hangs in the wait or in the restore",
+  async () => {
+    for (const path of ["", "dispatchd-sessions{,/**}"]) {
+      await using pod = await Pod.start({ env: { ORG_READY_BUDGET_MS: "60000", SESSION_IO_BUDGET_MS: "30000" } });
+      await pod.home.hold({ path });
+      const response = await pod.begin("t", "one");
+      await pod.home.untilHeld({ path });
+      const startedAt = performance.now();
+      const [exit, text] = await Promise.all([pod.daemon.stop(), response.text()]);
+      expect(exit).toBe(0);
+      expect(performance.now() - startedAt).toBeLessThan(3000);
+      expect(text).toContain('"sandbox_gone"');
+      expect(await pod.daemon.starts()).toEqual([]);
+    }
+  },
+  20_000,
+);
+
+test("a harness that goes on under another session id in mid-turn: the thread goes on with that one", async () => {
+  await using pod = await Pod.start({ sidecar, env: NO_CHECKPOINTS });
+  await pod.turn("forks", "one");
+  const fork = crypto.randomUUID();
+  const copy = `cd $HOME/.claude/projects/scripted && cp *.jsonl /tmp/${fork} && mv /tmp/${fork} ${fork}.jsonl`;
+  await pod.turn("forks", "two", {
+    steps: [
+      sh(copy),
+      { json: { chunks: [], session: { id: fork } } },
+      sh(`cd $HOME/.claude/projects/scripted && echo '[{"text":"after the fork"}]' >> ${fork}.jsonl`),
+    ],
+  });
+  await using next = await Pod.start({ sidecar });
+  expect((await next.turn("forks", "three")).heard).toEqual(["one", "two", "after the fork", "three"]);
+  expect(await readdir(next.daemon.path(".claude/projects/scripted"))).toEqual([`${fork}.jsonl`]);
+});
