@@ -4,7 +4,7 @@ import { randomBytes } from "node:crypto";
 import { cp, mkdtemp, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { basename, dirname, join } from "node:path";
-import { eventually } from "../support/daemon.ts";
+import { BINARY, eventually } from "../support/daemon.ts";
 import { Pod, type Turn, turnOf } from "../support/pod.ts";
 import type { Step } from "../support/scripted-harness.ts";
 import { Sidecar } from "../support/sidecar.ts";
@@ -78,8 +78,12 @@ test("thread ids of every kind: saved, found again, never mixed up, never outsid
     expect(turns.map(({ heard }) => heard)).toEqual(some.map((id) => [`of ${JSON.stringify(id)}`, "again"]));
   }
   expect((await readdir(home)).filter((name) => name !== "skills")).toEqual(["dispatchd-sessions"]);
-  const shape = /^[0-9a-f]{2}\/[0-9a-f]{2}\/[0-9a-f]{40}\/[0-9a-z-]+$/;
   const store = join(home, "dispatchd-sessions");
+  const command = (...args: string[]) => Bun.spawnSync([BINARY, "sessions", ...args, "--store", store, "--json"]);
+  const listed = command("ls").stdout.toString().trim().split("\n");
+  expect(listed.map((line) => JSON.parse(line).thread).sort()).toEqual([...taken].sort());
+  expect(command("verify").exitCode).toBe(0);
+  const shape = /^[0-9a-f]{2}\/[0-9a-f]{2}\/[0-9a-f]{40}\/[0-9a-z-]+$/;
   for (const path of await filesBelow(store)) expect(path.slice(store.length + 1)).toMatch(shape);
 }, 30_000);
 
