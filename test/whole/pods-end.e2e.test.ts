@@ -1,5 +1,5 @@
 /** However a run ends, its session is saved; what a run got and kept is in its first and its last frame. */
-import { afterAll, beforeAll, expect, test } from "bun:test";
+import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
 import { readlink } from "node:fs/promises";
 import { join } from "node:path";
 import { eventually, framesOf } from "../support/daemon.ts";
@@ -8,6 +8,7 @@ import type { Step } from "../support/scripted-harness.ts";
 import { Sidecar } from "../support/sidecar.ts";
 import { mountsMissing } from "../support/wedgefs/index.ts";
 
+setDefaultTimeout(20_000);
 const needsMount = test.skipIf(mountsMissing !== undefined && process.env.CI === undefined);
 
 let sidecar: Sidecar;

@@ -1,5 +1,5 @@
 /** Who comes late: pods that were given up, daemons that start again, volumes that come back, agents of another user. */
-import { afterAll, beforeAll, expect, test } from "bun:test";
+import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
 import { chmod, readdir, readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { Frame } from "../../src/frames/frame.ts";
@@ -9,6 +9,7 @@ import type { Step } from "../support/scripted-harness.ts";
 import { Sidecar } from "../support/sidecar.ts";
 import { mountsMissing } from "../support/wedgefs/index.ts";
 
+setDefaultTimeout(20_000);
 const needsMount = test.skipIf(mountsMissing !== undefined && process.env.CI === undefined);
 const NO_CHECKPOINTS = { CHECKPOINT_MS: "60000" };
 

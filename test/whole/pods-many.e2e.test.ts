@@ -1,5 +1,5 @@
 /** Several pods and several threads on one volume: kills in mid-turn, races, threads that move, takeovers. */
-import { afterAll, beforeAll, expect, test } from "bun:test";
+import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
 import type { Frame } from "../../src/frames/frame.ts";
 import { framesOf } from "../support/daemon.ts";
 import { Pod, readTurn, type Turn, turnOf } from "../support/pod.ts";
@@ -7,6 +7,7 @@ import type { Step } from "../support/scripted-harness.ts";
 import { Sidecar } from "../support/sidecar.ts";
 import { mountsMissing } from "../support/wedgefs/index.ts";
 
+setDefaultTimeout(20_000);
 const needsMount = test.skipIf(mountsMissing !== undefined && process.env.CI === undefined);
 
 /** Pods that need no mount of their own share a plain folder. */

@@ -1,5 +1,5 @@
 /** What lies on the volume: sealed, of any thread id, tampered with, full, read-only; and skills on their way over it. */
-import { afterAll, beforeAll, expect, test } from "bun:test";
+import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
 import { randomBytes } from "node:crypto";
 import { cp, mkdtemp, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -10,6 +10,7 @@ import type { Step } from "../support/scripted-harness.ts";
 import { Sidecar } from "../support/sidecar.ts";
 import { mountsMissing } from "../support/wedgefs/index.ts";
 
+setDefaultTimeout(20_000);
 const needsMount = test.skipIf(mountsMissing !== undefined && process.env.CI === undefined);
 
 let sidecar: Sidecar;
