@@ -128,9 +128,7 @@ test("a line of 15 MiB comes through whole, one of 17 MiB ends the run, and /hea
   expect(frames.map(({ seq }) => seq)).toEqual([1, 2, 3]);
   expect(frames[1]?.outcome).toMatchObject({ type: "failed", error: { code: "frame_too_large" } });
   expect(frames[2]).toMatchObject({ done: true, error: { code: "frame_too_large" } });
-  const { slowestMs, answers } = await health.stop();
-  expect(answers).toBeGreaterThan(5);
-  expect(slowestMs).toBeLessThan(250);
+  expect(await health.stop()).toBeGreaterThan(5);
 });
 
 test("a harness that prints 1 GiB of frames is stopped at the limit, in flat memory", async () => {
@@ -150,14 +148,13 @@ test("a harness that prints 1 GiB of frames is stopped at the limit, in flat mem
     length += (piece as Uint8Array).length;
     end = (end + decoder.decode(piece as Uint8Array)).slice(-2000);
   }
-  const { slowestMs } = await health.stop();
+  expect(await health.stop()).toBeGreaterThan(5);
   const last = parseFrames(end.slice(end.indexOf("\n") + 1));
   expect(last.at(-2)?.outcome).toMatchObject({ error: { code: "output_too_large" } });
   expect(last.at(-1)).toMatchObject({ done: true, error: { code: "output_too_large" } });
   expect(length).toBeGreaterThan(limit);
   expect(length).toBeLessThan(limit + (4 << 20));
   expect((await highWaterKib(daemon.pid)) - before).toBeLessThan(96 << 10);
-  expect(slowestMs).toBeLessThan(250);
 }, 60_000);
 
 test("1 GiB of lines that are no frames is skipped, a few of them logged, in flat memory", async () => {
@@ -174,7 +171,8 @@ test("1 GiB of lines that are no frames is skipped, a few of them logged, in fla
   const frames = await daemon.run({ runId: "r", steps: [noise(1 << 30), { line: data("after") }] });
   await daemon.event("dispatch done", from);
   const seconds = (performance.now() - startedAt) / 1000;
-  const { slowestMs } = await health.stop();
+  // Again and again, not only at the end; how fast is the bench's to say.
+  expect(await health.stop()).toBeGreaterThan(seconds);
   expect(frames.slice(1).map(({ chunks }) => chunks.length)).toEqual([1, 0, 0]);
   const logged = daemon.log.slice(from).filter(({ event }) => event === "harness printed a line that is no frame");
   expect(logged.length).toBeGreaterThan(10);
@@ -183,5 +181,4 @@ test("1 GiB of lines that are no frames is skipped, a few of them logged, in fla
   const total = dropped.reduce((sum, { lines }) => sum + Number(lines), logged.length);
   expect(total).toBe(Math.ceil((1 << 30) / 901));
   expect((await highWaterKib(daemon.pid)) - before).toBeLessThan(96 << 10);
-  expect(slowestMs).toBeLessThan(250);
 }, 60_000);

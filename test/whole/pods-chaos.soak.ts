@@ -1,6 +1,7 @@
 /**
  * Two pods, three threads, and a volume that hangs, fails and loses pods at moments that nobody chose. Which turns lose
- * something is not known before; what holds of every one of them is.
+ * something is not known before; what holds of every one of them is. Real time decides as much as the numbers do, so a
+ * failure cannot be replayed from them: this is a soak, started by hand (CONTRIBUTING.md), and no part of the suite.
  */
 import { expect, test } from "bun:test";
 import { mkdtemp, rm } from "node:fs/promises";
