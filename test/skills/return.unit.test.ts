@@ -4,6 +4,7 @@ import { linkSync, mkdirSync, symlinkSync, utimesSync } from "node:fs";
 import { appendFile, readFile, rm, symlink, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { HASH_FILE, parseHashFile } from "../../src/orgfs/skills/hash-file.ts";
+import { MAX_SKILL_BYTES, MAX_VOLUME_BYTES } from "../../src/orgfs/skills/limits.ts";
 import { diskFiles, type VolumeFiles } from "../../src/orgfs/skills/volume-files.ts";
 import { SkillsPod, skillText, treeOf } from "../support/skills-pod.ts";
 
@@ -253,6 +254,28 @@ test("links, pipes and files with two names are not read for the agent", async (
   expect(result.returned).toEqual(["rockets"]);
   expect(result.leftOut).toMatchObject([{ name: "doubled", reason: "SKILL.md has more than one name" }]);
   expect(await onVolume(pod)).toEqual({ "rockets/SKILL.md": skillText("rockets") });
+});
+
+test("a skill that is too large, or does not fit in with the others, holds up none behind it", async () => {
+  await using pod = await SkillsPod.open();
+  await pod.bring();
+  const sparse = async (name: string, bytes: number): Promise<void> => {
+    await pod.write(name, { "SKILL.md": skillText(name), data: "" });
+    await truncate(join(pod.skills, name, "data"), bytes);
+  };
+  await sparse("a-huge", MAX_VOLUME_BYTES + 1);
+  await pod.write("b-small", { "SKILL.md": skillText("small") });
+  expect(await pod.giveBack()).toMatchObject({
+    returned: ["b-small"],
+    leftOut: [{ name: "a-huge", reason: "it is too large" }],
+  });
+  const full = Array.from({ length: MAX_VOLUME_BYTES / MAX_SKILL_BYTES }, (_, n) => `c-full-${n}`);
+  for (const name of full) await sparse(name, MAX_SKILL_BYTES - 4096);
+  await sparse("d-one-more", 1 << 20);
+  await pod.write("e-small", { "SKILL.md": skillText("small") });
+  // Nothing is quiet yet, so that no more than the sum is looked at.
+  const { leftOut } = await pod.giveBack({ quietMs: 60_000 });
+  expect(leftOut.map(({ name }) => name)).toEqual(["a-huge", "d-one-more"]);
 });
 
 test("a full volume costs one skill, and says so", async () => {

@@ -35,7 +35,6 @@ export async function returnSkills(input: ReturnInput, files: VolumeFiles = disk
 
   async function give(name: string, found: PodSkill): Promise<void> {
     const record = records.read(name);
-    if (found.trouble !== undefined) throw new SkillTrouble(found.trouble, false);
     // One that is half-written on the volume is put right, also when the agent has undone its change.
     if (record && !record.writing && home.versionOf(name, found, record) === record.base) {
       // Touched, and as it was: not to be read again at every checkpoint.
@@ -163,8 +162,12 @@ export async function returnSkills(input: ReturnInput, files: VolumeFiles = disk
   let bytes = 0;
   for (const [name, found] of home.skills()) {
     try {
+      // Only what is taken counts: one that is too large holds up none behind it.
+      if (found.trouble !== undefined) throw new SkillTrouble(found.trouble, false);
+      if (bytes + found.bytes > MAX_VOLUME_BYTES) {
+        throw new SkillTrouble(`all skills are over ${MAX_VOLUME_BYTES} bytes`, false);
+      }
       bytes += found.bytes;
-      if (bytes > MAX_VOLUME_BYTES) throw new SkillTrouble(`all skills are over ${MAX_VOLUME_BYTES} bytes`, false);
       await give(name, found);
     } catch (error) {
       if (error instanceof VolumeHangs) hung = true;
