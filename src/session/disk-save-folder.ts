@@ -67,19 +67,7 @@ export function diskSaveFolder(paths: readonly [string, ...string[]]): SaveFolde
     },
     async write(name, pieces) {
       if ((await folderOf(newest)) === undefined) await mkdir(newest, { recursive: true, mode: 0o700 });
-      const file = await open(join((await folderOf(newest)) ?? newest, name), "wx", 0o600);
-      try {
-        // In one go: on a mount every call is a request.
-        const bytes = Buffer.concat(pieces);
-        for (let done = 0; done < bytes.length; ) {
-          const { bytesWritten } = await file.write(bytes, done, bytes.length - done);
-          if (bytesWritten === 0) throw Object.assign(new Error("the volume takes no byte"), { code: "ENOSPC" });
-          done += bytesWritten;
-        }
-      } finally {
-        // On a mount it is the close that hands the file over; it throws what the writes did not.
-        await file.close();
-      }
+      await writeNew(join((await folderOf(newest)) ?? newest, name), Buffer.concat(pieces));
       placeOfName.set(name, newest);
     },
     async remove(name) {
@@ -91,6 +79,31 @@ export function diskSaveFolder(paths: readonly [string, ...string[]]): SaveFolde
       opened.clear();
     },
   };
+}
+
+/** All of it, or nothing that stays: at each attempt a full volume would keep another part of a file. */
+async function writeNew(path: string, bytes: Uint8Array): Promise<void> {
+  const file = await open(path, "wx", 0o600);
+  try {
+    await writeAndClose(file, bytes);
+  } catch (error) {
+    await rm(path, { force: true }).catch(() => {});
+    throw error;
+  }
+}
+
+async function writeAndClose(file: FileHandle, bytes: Uint8Array): Promise<void> {
+  try {
+    // In one go: on a mount every call is a request.
+    for (let done = 0; done < bytes.length; ) {
+      const { bytesWritten } = await file.write(bytes, done, bytes.length - done);
+      if (bytesWritten === 0) throw Object.assign(new Error("the volume takes no byte"), { code: "ENOSPC" });
+      done += bytesWritten;
+    }
+  } finally {
+    // On a mount it is the close that hands the file over; it throws what the writes did not.
+    await file.close();
+  }
 }
 
 async function ifThere<T>(look: () => Promise<T>): Promise<T | undefined> {

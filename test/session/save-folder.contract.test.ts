@@ -102,3 +102,24 @@ test("saves of an earlier key's folder are listed, read and removed there; new o
   expect(await onDisk([older]).list()).toEqual([]);
   expect(await onDisk([newer]).list()).toEqual(["new"]);
 });
+
+test("on a disk that takes only a part of a save nothing of it stays, and what was there does", async () => {
+  const place = join(folder, `${++made}`);
+  const saves = onDisk([place]);
+  await saves.write("whole", [Buffer.from("first")]);
+  const module = join(import.meta.dir, "../../src/session/disk-save-folder.ts");
+  const script = `
+    const { diskSaveFolder } = await import(${JSON.stringify(module)});
+    const saves = diskSaveFolder([${JSON.stringify(place)}]);
+    const codes = [];
+    for (const name of ["new", "newer", "whole"])
+      codes.push(await saves.write(name, [Buffer.alloc(100_000)]).then(() => "no error", (error) => error.code));
+    console.log(JSON.stringify(codes));
+  `;
+  // No file may be longer than some blocks: the first write takes a part, the next one fails.
+  const limited = ["sh", "-c", 'trap "" XFSZ; ulimit -f 8; exec "$0" -e "$1"', process.execPath, script];
+  const { stdout } = Bun.spawnSync(limited);
+  expect(JSON.parse(stdout.toString())).toEqual(["EFBIG", "EFBIG", "EEXIST"]);
+  expect(await saves.list()).toEqual(["whole"]);
+  expect(text(await saves.read("whole", 0, 9))).toBe("first");
+});
