@@ -1,7 +1,7 @@
 /** The org's own skills reach the pod whole, and what cannot be had costs nothing else. */
 import { expect, test } from "bun:test";
 import { chmodSync, mkdirSync, readlinkSync, symlinkSync } from "node:fs";
-import { lstat, readFile, rm, stat, symlink, writeFile } from "node:fs/promises";
+import { lstat, readdir, readFile, rm, stat, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { diskFiles, type VolumeFiles } from "../../src/orgfs/skills/volume-files.ts";
 import { SkillsPod, skillText, treeOf } from "../support/skills-pod.ts";
@@ -167,6 +167,27 @@ test("a skills folder of the image's own wins; an empty one does not", async () 
   await rm(join(pod.root, "elsewhere"), { recursive: true });
   expect((await pod.bring()).link).toBe("linked");
   expect(readlinkSync(pod.skills)).toStartWith(pod.stateDir);
+});
+
+test("nothing is written where a link in place of the config folder points", async () => {
+  await using pod = await SkillsPod.open();
+  await pod.plant("rockets", { "SKILL.md": skillText("rockets") });
+  const elsewhere = join(pod.root, "elsewhere");
+  mkdirSync(join(elsewhere, "skills"), { recursive: true });
+  symlinkSync(elsewhere, pod.configDir);
+  expect(await pod.bring()).toMatchObject({ link: "no-folder", count: 1, leftOut: [] });
+  // An empty folder would have been replaced.
+  expect((await lstat(join(elsewhere, "skills"))).isDirectory()).toBe(true);
+  expect(await readdir(elsewhere)).toEqual(["skills"]);
+  await rm(elsewhere, { recursive: true });
+  expect((await pod.bring()).link).toBe("no-folder");
+  expect(await readdir(pod.root)).not.toContain("elsewhere");
+  await rm(pod.configDir);
+  await writeFile(pod.configDir, "");
+  expect((await pod.bring()).link).toBe("no-folder");
+  await rm(pod.configDir);
+  expect((await pod.bring()).link).toBe("linked");
+  expect((await stat(pod.configDir)).mode & 0o777).toBe(0o700);
 });
 
 test("links, pipes and too large skills on a volume are not followed, waited for or copied", async () => {

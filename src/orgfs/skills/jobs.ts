@@ -1,4 +1,5 @@
 /** What workers do for skills: plain JSON in and out. See port.ts of the folder above. */
+import type { SkillsLink } from "./link-skills.ts";
 import type { Owner } from "./pod-folders.ts";
 
 declare module "../port.ts" {
@@ -69,7 +70,7 @@ export interface BroughtHome extends Attempt {
   readonly removed: readonly string[];
   readonly conflicts: readonly Conflict[];
   /** Whether the config folder's `skills` is the pod's copy. */
-  readonly link: "linked" | "own-folder";
+  readonly link: SkillsLink;
 }
 
 export interface BroughtSets extends Attempt {

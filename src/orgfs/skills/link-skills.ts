@@ -1,8 +1,16 @@
-/** `<configDir>/skills`: a link to the pod's copy of the org's own skills, unless the image has a folder of its own. */
+/**
+ * `<configDir>/skills`: a link to the pod's copy of the org's own skills, unless the image has a folder of its own.
+ *
+ * The agent can put a link in place of its config folder, and this may run with more rights than it: the folder is opened
+ * without following one, and all that is done happens in what was opened, whatever the name means by then.
+ */
 import {
-  lchownSync,
+  closeSync,
+  constants,
+  fchownSync,
   lstatSync,
   mkdirSync,
+  openSync,
   readdirSync,
   readlinkSync,
   renameSync,
@@ -14,12 +22,37 @@ import { errnoOf } from "../../errors.ts";
 import { randomHex } from "../../random-hex.ts";
 import type { Owner } from "./pod-folders.ts";
 
-/** A link to elsewhere is somebody's own, like a folder with something in it. */
-export function linkSkills(configDir: string, home: string, agent: Owner | null): "linked" | "own-folder" {
-  if (mkdirSync(configDir, { recursive: true, mode: 0o700 }) !== undefined && agent) {
-    lchownSync(configDir, agent.uid, agent.gid);
+const { O_DIRECTORY, O_NOFOLLOW, O_RDONLY } = constants;
+
+/** `no-folder`: the config folder is a link, or no folder at all. */
+export type SkillsLink = "linked" | "own-folder" | "no-folder";
+
+export function linkSkills(configDir: string, home: string, agent: Owner | null): SkillsLink {
+  const isThere = lstatSync(configDir, { throwIfNoEntry: false }) !== undefined;
+  const isMade = !isThere && mkdirSync(configDir, { recursive: true, mode: 0o700 }) !== undefined;
+  const fd = openFolder(configDir);
+  if (fd === undefined) return "no-folder";
+  try {
+    if (isMade && agent) fchownSync(fd, agent.uid, agent.gid);
+    return linkIn(`/proc/self/fd/${fd}`, home);
+  } finally {
+    closeSync(fd);
   }
-  const path = join(configDir, "skills");
+}
+
+/** Undefined: a link, or no folder. */
+function openFolder(path: string): number | undefined {
+  try {
+    return openSync(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+  } catch (error) {
+    if (["ELOOP", "ENOTDIR"].includes(errnoOf(error) ?? "")) return undefined;
+    throw error;
+  }
+}
+
+/** A link to elsewhere is somebody's own, like a folder with something in it. */
+function linkIn(folder: string, home: string): SkillsLink {
+  const path = join(folder, "skills");
   const found = lstatSync(path, { throwIfNoEntry: false });
   if (found?.isSymbolicLink()) return readlinkSync(path) === home || relink(path, home) ? "linked" : "own-folder";
   if (found && !removeEmpty(path)) return "own-folder";

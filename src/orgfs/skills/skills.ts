@@ -290,6 +290,9 @@ function missingOf(states: readonly VolumeState[]): string | undefined {
     ...(states.some(({ link }) => link === "own-folder")
       ? ["the organization's own skills are not in use: the agent's config folder has a skills folder of its own"]
       : []),
+    ...(states.some(({ link }) => link === "no-folder")
+      ? ["the organization's own skills are not in use: the agent's config folder is a link, or no folder"]
+      : []),
   ];
   return parts.length > 0 ? parts.join("; ") : undefined;
 }
