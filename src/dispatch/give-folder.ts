@@ -3,7 +3,7 @@
  * link points to would hand it the machine.
  */
 import { constants } from "node:fs";
-import { mkdir, open, realpath } from "node:fs/promises";
+import { lstat, mkdir, open, realpath } from "node:fs/promises";
 import { dirname } from "node:path";
 import { errnoOf } from "../errors.ts";
 
@@ -12,8 +12,9 @@ export interface Owner {
   readonly gid: number;
 }
 
-/** Makes the folder, its parents included. One that is there already is left as it is. */
+/** Makes the folder, its parents included. What is there already, folder or not, is left as it is, and not followed. */
 export async function giveFolder(path: string, owner: Owner | null): Promise<void> {
+  if (await isThere(path)) return;
   const created = await mkdir(path, { recursive: true, mode: 0o700 });
   if (created !== undefined && owner) await changeDownFrom(created, path, owner);
 }
@@ -23,9 +24,17 @@ export async function giveFolder(path: string, owner: Owner | null): Promise<voi
  * the folder is somebody else's, or is reached over a link: then it stays as it is.
  */
 export async function takeOverFolder(path: string, owner: Owner): Promise<boolean> {
+  if ((await isThere(path)) && !(await lstat(path)).isDirectory()) return false;
   const created = await mkdir(path, { recursive: true, mode: 0o700 });
   if ((await realpath(path)) !== path) return false;
   return changeDownFrom(created ?? path, path, owner);
+}
+
+async function isThere(path: string): Promise<boolean> {
+  return lstat(path).then(
+    () => true,
+    () => false,
+  );
 }
 
 /** Of several folders that were made, those above are closed to the owner too until they are given. */

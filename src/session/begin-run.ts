@@ -1,7 +1,7 @@
 /** What a thread's state becomes when a run begins: its place in the order, and what it goes on from. Pure. */
 import type { RestoreReport } from "./restore-session.ts";
 import { LINE_RUNS } from "./save-head.ts";
-import { isMarked, placeOf, type SaveName } from "./save-name.ts";
+import { isMarked, placeOf, type SaveName, turnAfter } from "./save-name.ts";
 import { keyOfRun, type LastSave, type SavingRun, type StoredFile, type ThreadState } from "./thread-state.ts";
 
 export interface RunToBegin {
@@ -36,7 +36,7 @@ export function stateOfRun(state: ThreadState, { id, fence, hint }: RunToBegin, 
     id,
     fence: Math.max(fence ?? 0, known),
     // The pod's own earlier run counts as seen: a save of it may be on its way that nobody can see yet.
-    turn: Math.max(report?.turn ?? 1, 1 + Math.max(place?.turn ?? 0, before?.turn ?? 0, hinted?.turn ?? 0)),
+    turn: Math.max(report?.turn ?? 1, turnAfter(Math.max(place?.turn ?? 0, before?.turn ?? 0, hinted?.turn ?? 0))),
     number: 0,
     marked: blind,
     ...(parent ? { parent } : {}),

@@ -1,8 +1,7 @@
 /** Is the transcript of a session there? Sessions are found by id, never by the name of the folder between. */
-import { readdir, stat } from "node:fs/promises";
-import { join } from "node:path";
-import { errnoOf } from "../errors.ts";
 import type { SessionFiles } from "../harness/port.ts";
+import { findPaths } from "./find-paths.ts";
+import { patternOf } from "./session-paths.ts";
 
 /** The path of the main transcript below `configDir`, when there is one that is not empty. */
 export async function findTranscript(
@@ -10,25 +9,6 @@ export async function findTranscript(
   files: SessionFiles,
   sessionId: string,
 ): Promise<string | undefined> {
-  const [before, after] = files.main.replaceAll("<id>", sessionId).split("*");
-  if (before === undefined) return undefined;
-  const candidates =
-    after === undefined
-      ? [join(configDir, before)]
-      : (await entriesOf(join(configDir, before))).map((folder) => join(configDir, before, folder, after));
-  for (const path of candidates) {
-    // Most folders do not have it: a stat that fails means "not here", whatever the reason.
-    const found = await stat(path).catch(() => undefined);
-    if (found?.isFile() && found.size > 0) return path;
-  }
-  return undefined;
-}
-
-async function entriesOf(path: string): Promise<string[]> {
-  try {
-    return await readdir(path);
-  } catch (error) {
-    if (errnoOf(error) === "ENOENT") return [];
-    throw error;
-  }
+  const found = await findPaths(configDir, patternOf(files.main, sessionId));
+  return found.find(({ facts }) => facts.isFile() && facts.size > 0)?.path;
 }

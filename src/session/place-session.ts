@@ -5,12 +5,13 @@
  *
  * The folders may belong to the agent's user: no link is followed.
  */
-import { copyFile, lchown, lstat, mkdir, readdir, rename, rm } from "node:fs/promises";
+import { copyFile, lchown, lstat, mkdir, rename, rm } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { errnoOf } from "../errors.ts";
 import type { SessionFiles } from "../harness/port.ts";
 import { randomHex } from "../random-hex.ts";
 import { stagedPath } from "./disk-staging.ts";
+import { findPaths } from "./find-paths.ts";
 import { patternOf } from "./session-paths.ts";
 import type { StoredFile } from "./thread-state.ts";
 
@@ -35,7 +36,7 @@ export async function placeSession(order: PlaceOrder): Promise<StoredFile[]> {
   const known = [...files];
   try {
     for (const pattern of [sessionFiles.main, sessionFiles.side]) {
-      for (const path of await existing(configDir, patternOf(pattern, sessionId))) {
+      for (const { path } of await findPaths(configDir, patternOf(pattern, sessionId))) {
         await mkdir(aside, { recursive: true, mode: 0o700 });
         const to = join(aside, String(moved.length));
         await rename(path, to);
@@ -65,8 +66,12 @@ export async function placeSession(order: PlaceOrder): Promise<StoredFile[]> {
 
 /** Every folder on the way is a folder, and none is a link; those that are made belong to `owner`. */
 async function makeFolders(root: string, path: string, owner: PlaceOrder["owner"]): Promise<void> {
-  const created = await mkdir(root, { recursive: true, mode: 0o700 });
-  if (created !== undefined && owner) await lchown(root, owner.uid, owner.gid);
+  // Not `recursive` over what is there: a link would be followed, and what it leads to given away.
+  if (!(await isThere(root))) {
+    await mkdir(root, { recursive: true, mode: 0o700 });
+    if (owner) await lchown(root, owner.uid, owner.gid);
+  }
+  await requireFolder(root);
   let folder = root;
   for (const part of path.split("/").filter((each) => each !== "" && each !== ".")) {
     folder = join(folder, part);
@@ -75,9 +80,20 @@ async function makeFolders(root: string, path: string, owner: PlaceOrder["owner"
       if (owner) await lchown(folder, owner.uid, owner.gid);
     } catch (error) {
       if (errnoOf(error) !== "EEXIST") throw error;
-      if (!(await lstat(folder)).isDirectory()) throw Object.assign(new Error("not a folder"), { code: "ENOTDIR" });
+      await requireFolder(folder);
     }
   }
+}
+
+async function isThere(path: string): Promise<boolean> {
+  return lstat(path).then(
+    () => true,
+    () => false,
+  );
+}
+
+async function requireFolder(path: string): Promise<void> {
+  if (!(await lstat(path)).isDirectory()) throw Object.assign(new Error("not a folder"), { code: "ENOTDIR" });
 }
 
 /** By rename; where the state folder is another file system, by a copy that is renamed. */
@@ -95,31 +111,5 @@ async function move(from: string, to: string, owner: PlaceOrder["owner"]): Promi
       await rm(temporary, { force: true });
       throw failure;
     }
-  }
-}
-
-/** What is there under a pattern, whatever it is: "*" stands for any folder. */
-async function existing(root: string, pattern: readonly string[]): Promise<string[]> {
-  let paths = [root];
-  for (const [index, part] of pattern.entries()) {
-    const next: string[] = [];
-    for (const path of paths) {
-      for (const name of part === "*" ? await foldersIn(path) : [part]) {
-        const facts = await lstat(join(path, name)).catch(() => undefined);
-        const isLast = index === pattern.length - 1;
-        if (facts && (isLast || facts.isDirectory())) next.push(join(path, name));
-      }
-    }
-    paths = next;
-  }
-  return paths;
-}
-
-async function foldersIn(path: string): Promise<string[]> {
-  try {
-    return (await readdir(path, { withFileTypes: true })).filter((each) => each.isDirectory()).map(({ name }) => name);
-  } catch (error) {
-    if (errnoOf(error) === "ENOENT") return [];
-    throw error;
   }
 }

@@ -24,7 +24,8 @@ export interface SavePlace {
 
 const SHAPE = /^(\d{16})-(\d{8})-([0-9a-z]{16})-(\d{6})-([sb])$/;
 const RUN_KEY_CHARS = 16 + 1 + 8 + 1 + 16;
-const MAX_TURN = 99_999_999;
+/** Far above what any thread comes to. A name with a higher one is none of ours: nothing could be saved above it. */
+const MAX_TURN = 89_999_999;
 const MAX_NUMBER = 999_999;
 
 /** Throws when a part does not fit: a name of another width would be out of order. */
@@ -37,7 +38,7 @@ export function formatSaveName({ fence, turn, run, number, marked }: SavePlace):
 
 export function isSaveName(text: string): text is SaveName {
   const match = SHAPE.exec(text);
-  return match !== null && Number.isSafeInteger(Number(match[1]));
+  return match !== null && Number.isSafeInteger(Number(match[1])) && Number(match[2]) <= MAX_TURN;
 }
 
 export function placeOf(name: SaveName): SavePlace {
@@ -66,8 +67,12 @@ export function compareRuns(a: SaveName, b: SaveName): number {
 
 /** The turn of a run that begins while these are there. */
 export function nextTurn(names: readonly SaveName[]): number {
-  const highest = names.reduce((max, name) => Math.max(max, placeOf(name).turn), 0);
-  return Math.min(highest + 1, MAX_TURN);
+  return turnAfter(names.reduce((max, name) => Math.max(max, placeOf(name).turn), 0));
+}
+
+/** One above, where there is one above: a run is never refused for want of a number. */
+export function turnAfter(turn: number): number {
+  return Math.min(turn + 1, MAX_TURN);
 }
 
 /** False when a run has used up its numbers. */

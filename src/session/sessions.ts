@@ -1,5 +1,5 @@
 /** The daemon's side of sessions: see port.ts. */
-import { mkdir, readdir, rm, stat } from "node:fs/promises";
+import { lstat, mkdir, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import type { Clock } from "../clock/port.ts";
 import type { Config } from "../config.ts";
@@ -133,7 +133,7 @@ export function createSessions(parts: SessionsParts): Sessions {
       else if (begun.found.state === "restored") log.info("session restored", facts);
       else log.info("session found", facts);
       const path = begun.pointer && (await findTranscript(harness.configDir, sessionFiles, begun.pointer));
-      const sizeBefore = path ? (await stat(path)).size : 0;
+      const sizeBefore = path ? (await lstat(path)).size : 0;
       return createSessionRun({ ...common, sizeBefore, found: begun.found, store });
     } finally {
       await rm(staging, { recursive: true, force: true }).catch((error) =>
@@ -168,7 +168,7 @@ export function createSessions(parts: SessionsParts): Sessions {
     const isOurRun = ours.has(runKeyOf(last.name));
     const { sessionFiles } = harness.capabilities;
     const path = sessionFiles && (await findTranscript(harness.configDir, sessionFiles, id));
-    const bytes = path ? (await stat(path)).size : 0;
+    const bytes = path ? (await lstat(path)).size : 0;
     return { last, ownRuns, coversRun: isOurRun || bytes !== sizeOf(files[0]?.segments ?? []) };
   }
 
