@@ -9,8 +9,8 @@ export interface CheckpointParts {
   readonly everyMs: number;
   /** Bytes of the main transcript; 0 when there is none. */
   readonly size: () => Promise<number>;
-  /** As `size`, when the run began. */
-  readonly sizeBefore: number;
+  /** As `size`, when the run began; 0 for a transcript that it did not begin with. */
+  readonly sizeBefore: () => number;
   /** Does what came to the transcript hold the user's message? */
   readonly holdsMessage: () => Promise<boolean>;
   /** False: no more of them. */
@@ -25,10 +25,10 @@ export async function checkpoint(parts: CheckpointParts, signal: AbortSignal): P
   const { clock, everyMs } = parts;
   const startedAt = clock.monotonic();
   while (!signal.aborted && !(await parts.holdsMessage())) {
-    if (clock.monotonic() - startedAt >= everyMs && (await parts.size()) > parts.sizeBefore) break;
+    if (clock.monotonic() - startedAt >= everyMs && (await hasChanged(parts))) break;
     await clock.sleep(LOOK_EVERY_MS, signal);
   }
-  let saved = parts.sizeBefore;
+  let saved = parts.sizeBefore();
   while (!signal.aborted) {
     const size = await parts.size();
     const from = clock.monotonic();
@@ -39,4 +39,10 @@ export async function checkpoint(parts: CheckpointParts, signal: AbortSignal): P
     const took = clock.monotonic() - from;
     await clock.sleep(Math.max(everyMs, TIMES_ITS_LENGTH * took), signal);
   }
+}
+
+/** A transcript that was compacted is shorter than it was. */
+async function hasChanged({ size, sizeBefore }: CheckpointParts): Promise<boolean> {
+  const bytes = await size();
+  return bytes > 0 && bytes !== sizeBefore();
 }

@@ -151,14 +151,14 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
         const path = await transcript();
         return path === undefined ? 0 : (await stat(path)).size;
       };
+      // Another id's transcript is new as a whole.
+      const before = (): number => (sessionId === found.id ? sizeBefore : 0);
       const holdsMessage = async (): Promise<boolean> => {
         const path = await transcript();
-        // Another id's transcript is new as a whole.
-        const from = sessionId === found.id ? sizeBefore : 0;
-        return path !== undefined && needle !== undefined && (await textFrom(path, from)).includes(needle);
+        return path !== undefined && needle !== undefined && (await newText(path, before())).includes(needle);
       };
       const save = async (): Promise<boolean> => (await trySave(parts.ioBudgetMs, hurried.signal)).next !== "ends";
-      const looks = { clock, everyMs: parts.checkpointMs, size, sizeBefore, holdsMessage, save };
+      const looks = { clock, everyMs: parts.checkpointMs, size, sizeBefore: before, holdsMessage, save };
       checkpoints = checkpoint(looks, stopped.signal).catch((error) =>
         log.error("checkpoints ended", { reason: messageOf(error) }),
       );
@@ -233,11 +233,13 @@ async function newestOf({ state, run }: RunStore): Promise<SaveName | undefined>
   return runKeyOf(known.last.name) === keyOfRun(known.run) ? known.last.name : undefined;
 }
 
-async function textFrom(path: string, from: number): Promise<string> {
+/** What came after so many bytes; of a file that has become shorter, all of it is new. */
+async function newText(path: string, bytesBefore: number): Promise<string> {
   // The agent may put a FIFO there in this very moment.
   const file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
   try {
     const { size } = await file.stat();
+    const from = size < bytesBefore ? 0 : bytesBefore;
     const bytes = Buffer.alloc(Math.max(0, Math.min(size - from, LOOK_BYTES)));
     const { bytesRead } = await file.read(bytes, 0, bytes.length, from);
     return bytes.subarray(0, bytesRead).toString("utf8");

@@ -8,6 +8,10 @@ async function allFiles(folder: string): Promise<string[]> {
   return entries.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name));
 }
 
+function savedIn({ lines }: DiskPod): number {
+  return lines.filter(({ event }) => event === "session saved").length;
+}
+
 async function storeText(volume: Volume): Promise<string> {
   const files = await allFiles(volume.home);
   return (await Promise.all(files.map((path) => readFile(path, "latin1")))).join("\n");
@@ -359,6 +363,45 @@ test("checkpoints: the first holds the user's message, and none is lost with the
   expect(await other.read("projects/p/s1.jsonl")).toContain("do the thing");
   run.stop();
 });
+
+test("checkpoints: a transcript that was compacted in the turn, by the message in it or by its size alone", async () => {
+  for (const [everyMs, said] of [
+    ["60000", "do the thing"],
+    ["300", "what no transcript holds"],
+  ] as const) {
+    await using volume = await Volume.create();
+    await using pod = await DiskPod.create(volume, { env: { CHECKPOINT_MS: everyMs } });
+    await pod.turn("thread", "a long way before\n".repeat(100));
+    const run = await pod.begin("thread", { userMessage: { parts: [{ type: "text", text: said }] } });
+    const compacted = `compacted\n{"type":"user","text":"do the thing"}\n`;
+    await pod.write("projects/p/s1.jsonl", compacted);
+    const before = savedIn(pod);
+    run.startCheckpoints();
+    while (savedIn(pod) === before) await Bun.sleep(20);
+    await using other = await DiskPod.create(volume);
+    expect((await other.begin("thread")).found).toMatchObject({ id: "s1", state: "restored" });
+    expect(await other.read("projects/p/s1.jsonl")).toBe(compacted);
+    run.stop();
+  }
+}, 10_000);
+
+test("checkpoints: a fork to a smaller transcript, or to one as large, is new as a whole", async () => {
+  const long = "a long way before\n".repeat(100);
+  for (const text of ["forked\n", long.toUpperCase()]) {
+    await using volume = await Volume.create();
+    await using pod = await DiskPod.create(volume, { env: { CHECKPOINT_MS: "300" } });
+    await pod.turn("thread", long);
+    const run = await pod.begin("thread");
+    const before = savedIn(pod);
+    await pod.say(run, "s2", text);
+    run.startCheckpoints();
+    while (savedIn(pod) === before) await Bun.sleep(20);
+    await using other = await DiskPod.create(volume);
+    expect((await other.begin("thread")).found).toMatchObject({ id: "s2", state: "restored" });
+    expect(await other.read("projects/p/s2.jsonl")).toBe(text);
+    run.stop();
+  }
+}, 10_000);
 
 test("without an org volume a session lives as long as the pod", async () => {
   await using pod = await DiskPod.create(null);
