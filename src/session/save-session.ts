@@ -159,7 +159,9 @@ async function planFile(
 ): Promise<FilePlan> {
   const stored = state.files.find(({ path }) => path === file.path);
   let segments: readonly Segment[] = stored?.segments ?? [];
-  if (stored && !isUntouched(file, stored) && !(await hasOnlyGrown(file, stored, state.run.number, local))) {
+  // Most runs make one save: by their own count alone each would look at the same segment.
+  const turn = state.run.turn + state.run.number;
+  if (stored && !isUntouched(file, stored) && !(await hasOnlyGrown(file, stored, turn, local))) {
     segments = await unchangedPrefix(file, segments, local);
   }
   const lost = segments.findIndex(({ save }) => !present.has(save));

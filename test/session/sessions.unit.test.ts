@@ -267,6 +267,20 @@ test("a transcript that is compacted, edited, replaced, emptied, or without a fi
   expect(await reader.read(path)).toBe(texts.at(-1) ?? "");
 });
 
+test("an edit far from the end is found by runs of one save each", async () => {
+  await using volume = await Volume.create();
+  await using pod = await DiskPod.create(volume);
+  // Each less than the one before: segments of their own.
+  for (const bytes of [40_000, 20_000, 10_000]) await pod.turn("thread", `${"x".repeat(bytes)}\n`);
+  const text = await pod.read("projects/p/s1.jsonl");
+  await pod.write("projects/p/s1.jsonl", `${text.slice(0, 45_000)}EDITED${text.slice(45_006)}`);
+  for (let n = 0; n < 12; n++) expect((await pod.turn("thread", `${n}\n`)).found.state).toBe("local");
+  await using other = await DiskPod.create(volume);
+  expect((await other.begin("thread")).found.state).toBe("restored");
+  expect((await other.read("projects/p/s1.jsonl")).slice(45_000, 45_006)).toBe("EDITED");
+  expect(await other.read("projects/p/s1.jsonl")).toBe(await pod.read("projects/p/s1.jsonl"));
+});
+
 test("a fork of the session id in mid-turn", async () => {
   await using volume = await Volume.create();
   await using pod = await DiskPod.create(volume);
