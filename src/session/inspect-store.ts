@@ -1,5 +1,5 @@
 /** A store as an operator looks at it: no pod's state, no run, only what lies there. */
-import { readdir, rm } from "node:fs/promises";
+import { lstat, readdir, rm } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { errnoOf } from "../errors.ts";
 import { chooseSave } from "./choose-save.ts";
@@ -41,12 +41,12 @@ export interface ExportedFile {
   readonly pieces: AsyncIterable<Uint8Array>;
 }
 
-/** The folders of threads below a store. */
+/** The folders of threads below a store. What else is named like one, a link or a file, is none. */
 export async function threadFoldersIn(store: string): Promise<string[]> {
   const folders: string[] = [];
-  for (const first of await namesIn(store, /^[0-9a-f]{2}$/)) {
-    for (const second of await namesIn(join(store, first), /^[0-9a-f]{2}$/)) {
-      const keys = await namesIn(join(store, first, second), /^[0-9a-f]{40}$/);
+  for (const first of await foldersIn(store, /^[0-9a-f]{2}$/)) {
+    for (const second of await foldersIn(join(store, first), /^[0-9a-f]{2}$/)) {
+      const keys = await foldersIn(join(store, first, second), /^[0-9a-f]{40}$/);
       folders.push(...keys.map((key) => `${first}/${second}/${key}`));
     }
   }
@@ -55,7 +55,7 @@ export async function threadFoldersIn(store: string): Promise<string[]> {
 
 export async function summarize(store: string, folder: string): Promise<ThreadSummary> {
   await using saves = diskSaveFolder([join(store, folder)]);
-  const names = (await listSaves({ folder: saves, threadId: "", sealer: PLAIN })).sort(compareSaves).reverse();
+  const names = (await savesOf({ folder: saves, threadId: "", sealer: PLAIN })).sort(compareSaves).reverse();
   let bytes = 0;
   let modifiedAt = 0;
   for (const name of names) {
@@ -77,7 +77,7 @@ export async function summarize(store: string, folder: string): Promise<ThreadSu
 
 /** Reads and checks every byte of every save of a thread; the newest first. */
 export async function verifyThread(source: SaveSource): Promise<SaveVerdict[]> {
-  const names = (await listSaves(source)).sort(compareSaves).reverse();
+  const names = (await savesOf(source)).sort(compareSaves).reverse();
   const checked = new Map<string, Promise<string | undefined>>();
   const verdicts: SaveVerdict[] = [];
   for (const name of names) verdicts.push(await verifySave(source, name, checked));
@@ -86,7 +86,7 @@ export async function verifyThread(source: SaveSource): Promise<SaveVerdict[]> {
 
 /** The files of the session that a run would go on from. Undefined when there is none. */
 export async function exportThread(source: SaveSource): Promise<{ name: SaveName; files: ExportedFile[] } | undefined> {
-  const names = await listSaves(source);
+  const names = await savesOf(source);
   const checked = new Map<string, Promise<string | undefined>>();
   const { pick } = await chooseSave(names, undefined, undefined, {
     async verify(name) {
@@ -175,11 +175,26 @@ async function* textOf(
   }
 }
 
-async function namesIn(path: string, shape: RegExp): Promise<string[]> {
+/** None where something else than a folder has the thread's name. */
+async function savesOf(source: SaveSource): Promise<SaveName[]> {
+  return (await whenThere(() => listSaves(source))) ?? [];
+}
+
+async function foldersIn(path: string, shape: RegExp): Promise<string[]> {
+  const folders: string[] = [];
+  for (const name of (await whenThere(() => readdir(path))) ?? []) {
+    // Asked for, not taken from the listing: some mounts do not say there what an entry is.
+    if (shape.test(name) && (await whenThere(() => lstat(join(path, name))))?.isDirectory()) folders.push(name);
+  }
+  return folders;
+}
+
+/** Undefined: there is nothing, or no folder. */
+async function whenThere<T>(look: () => Promise<T>): Promise<T | undefined> {
   try {
-    return (await readdir(path)).filter((name) => shape.test(name));
+    return await look();
   } catch (error) {
-    if (errnoOf(error) === "ENOENT" || errnoOf(error) === "ENOTDIR") return [];
+    if (["ENOENT", "ENOTDIR", "ELOOP"].includes(errnoOf(error) ?? "")) return undefined;
     throw error;
   }
 }

@@ -1,8 +1,9 @@
 import { expect, test } from "bun:test";
-import { mkdtemp, readdir, readFile, rm, utimes, writeFile } from "node:fs/promises";
+import { lstat, mkdir, mkdtemp, readdir, readFile, rm, symlink, utimes, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { runCli } from "../../src/cli/index.ts";
+import { threadFolders } from "../../src/session/sealing.ts";
 import { DiskPod, Volume } from "../session/pod-disk.ts";
 import { MemoryIo } from "./memory-io.ts";
 
@@ -105,6 +106,32 @@ test("prune removes what nobody wrote to for long, and nothing else", async () =
   expect((await savesIn(volume)).length).toBe(3);
   expect((await sessions(volume, ["prune", "--older-than", "30"])).out).toStartWith("removed  thread two");
   expect((await sessions(volume, ["ls", "--json"])).json).toMatchObject([{ thread: "thread one" }]);
+});
+
+test("a file or a link that is named like a thread's folder is no thread, and stays", async () => {
+  await using volume = await Volume.create();
+  await twoThreads(volume);
+  const store = join(volume.home, "dispatchd-sessions");
+  const [first, second] = threadFolders("thread three", [])[0].split("/");
+  const beside = join(store, first ?? "", second ?? "");
+  await mkdir(beside, { recursive: true });
+  const thread = join(store, threadFolders("thread two", [])[0]);
+  const strays = [join(store, "00"), join(beside, "a".repeat(40)), join(store, threadFolders("thread three", [])[0])];
+  await symlink(store, strays[0] ?? "");
+  await symlink(thread, strays[1] ?? "");
+  await writeFile(strays[2] ?? "", "no folder");
+  const longAgo = new Date(Date.now() - 40 * 24 * 3_600_000);
+  for (const save of await readdir(thread)) await utimes(join(thread, save), longAgo, longAgo);
+
+  const listed = await sessions(volume, ["ls", "--json"]);
+  expect(listed).toMatchObject({ code: 0, err: "" });
+  expect(listed.json.map((each) => each.thread).sort()).toEqual(["thread one", "thread two"]);
+  expect(await sessions(volume, ["verify"])).toMatchObject({ code: 0, err: "" });
+  const none = "dispatchd sessions: the store has no save of this thread\n";
+  expect(await sessions(volume, ["show", "thread three"])).toMatchObject({ code: 1, err: none });
+  const pruned = await sessions(volume, ["prune", "--older-than", "30", "--json"]);
+  expect(pruned).toMatchObject({ code: 0, err: "", json: [{ thread: "thread two", removed: true }] });
+  for (const stray of strays) expect(await lstat(stray)).toBeDefined();
 });
 
 test("what was typed wrongly is said", async () => {
