@@ -1,6 +1,7 @@
 /** `sessions export`: the session that a run would go on from, as plain files. */
 import { mkdir, open } from "node:fs/promises";
 import { dirname, join } from "node:path";
+import { errnoOf, messageOf } from "../errors.ts";
 import { type ExportedFile, exportThread } from "../session/inspect-store.ts";
 import type { SaveSource } from "../session/read-save.ts";
 import { EXIT } from "./exit-codes.ts";
@@ -19,16 +20,16 @@ export async function exportSession(
     return EXIT.failed;
   }
   if (out === undefined) return printFile(main, io);
-  let damaged = false;
+  let failed = false;
   for (const file of found.files) {
     const written = await writeFile(file, out);
-    if (typeof written === "string") damaged = true;
+    if (typeof written === "string") failed = true;
     const record =
       typeof written === "string" ? { path: file.path, error: written } : { path: file.path, bytes: written };
     if (json) await io.stdout.write(`${JSON.stringify(record)}\n`);
     else await io.stdout.write(`${file.path}  ${written}\n`);
   }
-  return damaged ? EXIT.failed : EXIT.ok;
+  return failed ? EXIT.failed : EXIT.ok;
 }
 
 async function printFile(file: ExportedFile, io: CliIo): Promise<number> {
@@ -43,18 +44,22 @@ async function printFile(file: ExportedFile, io: CliIo): Promise<number> {
 async function writeFile({ path, pieces }: ExportedFile, out: string): Promise<number | string> {
   if (path.startsWith("/") || path.split("/").includes("..")) return "its path leads out of the folder";
   const target = join(out, path);
-  await mkdir(dirname(target), { recursive: true });
   let bytes = 0;
-  const file = await open(target, "wx", 0o600);
   try {
+    await mkdir(dirname(target), { recursive: true });
+    await using file = await open(target, "wx", 0o600);
     for await (const piece of pieces) {
       await file.writeFile(piece);
       bytes += piece.length;
     }
     return bytes;
   } catch (error) {
-    return error instanceof Error ? error.message : String(error);
-  } finally {
-    await file.close();
+    return reasonOf(error);
   }
+}
+
+function reasonOf(error: unknown): string {
+  const code = errnoOf(error);
+  if (code === "EEXIST" || code === "ENOTDIR") return "something is there already, and is left as it is";
+  return code === undefined ? messageOf(error) : `it cannot be written: ${code}`;
 }

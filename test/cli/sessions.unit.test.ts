@@ -1,7 +1,7 @@
 import { expect, test } from "bun:test";
 import { lstat, mkdir, mkdtemp, readdir, readFile, rm, symlink, utimes, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { runCli } from "../../src/cli/index.ts";
 import { threadFolders } from "../../src/session/sealing.ts";
 import { DiskPod, Volume } from "../session/pod-disk.ts";
@@ -63,6 +63,34 @@ test("ls, show, verify and export tell what is there", async () => {
   }
   expect(await sessions(volume, ["show", "nobody"])).toMatchObject({ code: 1, out: "" });
   expect((await sessions(volume, ["export", "nobody"])).code).toBe(1);
+});
+
+test("export overwrites nothing, says so, and writes the rest", async () => {
+  await using volume = await Volume.create();
+  await twoThreads(volume);
+  const out = await mkdtemp(join(tmpdir(), "dispatchd-export-"));
+  try {
+    const tool = join(out, "projects/p/s1/tool.txt");
+    await mkdir(dirname(tool), { recursive: true });
+    await writeFile(tool, "mine");
+    const error = "something is there already, and is left as it is";
+    const exportTo = (...options: string[]) => sessions(volume, ["export", "thread one", "--out", out, ...options]);
+    const first = await exportTo("--json");
+    expect(first).toMatchObject({ code: 1, err: "" });
+    expect(first.json).toEqual([
+      { path: "projects/p/s1.jsonl", bytes: 16 },
+      { path: "projects/p/s1/tool.txt", error },
+    ]);
+    expect(await readFile(tool, "utf8")).toBe("mine");
+    const lines = `projects/p/s1.jsonl  ${error}\nprojects/p/s1/tool.txt  ${error}\n`;
+    expect(await exportTo()).toMatchObject({ code: 1, out: lines, err: "" });
+    // A file where a folder of both would be.
+    await rm(join(out, "projects"), { recursive: true });
+    await writeFile(join(out, "projects"), "mine");
+    expect(await exportTo()).toMatchObject({ code: 1, out: lines, err: "" });
+  } finally {
+    await rm(out, { recursive: true });
+  }
 });
 
 test("verify finds a flipped bit, and export takes the next best", async () => {
