@@ -1,5 +1,5 @@
 /** Small files of the daemon's own on the pod's disk. Never for a path below APP_ROOT/org, which may hang. */
-import { open, rename, rm } from "node:fs/promises";
+import { lstat, open, rename, rm } from "node:fs/promises";
 import { errnoOf } from "./errors.ts";
 import { randomHex } from "./random-hex.ts";
 
@@ -28,6 +28,27 @@ export async function writeWhole(path: string, content: string): Promise<void> {
     await rm(temporary, { force: true });
     throw error;
   }
+}
+
+/** Is there anything of this name? A link counts by itself, and is not followed. */
+export async function isThere(path: string): Promise<boolean> {
+  return lstat(path).then(
+    () => true,
+    () => false,
+  );
+}
+
+/**
+ * Runs what it is given one after the other: of two changes to one file the one that was asked for last is the one that
+ * stays. A failure is its caller's, and stops nothing that comes after it.
+ */
+export function oneAfterTheOther(): (work: () => Promise<void>) => Promise<void> {
+  let last: Promise<void> = Promise.resolve();
+  return (work) => {
+    const done = last.then(work);
+    last = done.catch(() => {}); // The caller hears of it.
+    return done;
+  };
 }
 
 /** The file's text, or undefined when there is none. */

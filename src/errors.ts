@@ -74,15 +74,13 @@ export class HttpError extends Error {
 
 /** A failure of a run: becomes its outcome. */
 export class DaemonError extends Error {
-  readonly details: Readonly<Record<string, unknown>>;
   constructor(
     readonly code: RunErrorCode,
     message: string,
-    options: { cause?: unknown; details?: Readonly<Record<string, unknown>> } = {},
+    options: { cause?: unknown } = {},
   ) {
     super(message, options.cause === undefined ? {} : { cause: options.cause });
     this.name = "DaemonError";
-    this.details = options.details ?? {};
   }
 }
 

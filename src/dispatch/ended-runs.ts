@@ -4,7 +4,7 @@
  */
 import { appendFile } from "node:fs/promises";
 import type { Clock } from "../clock/port.ts";
-import { parseRecord, readIfThere, writeWhole } from "../disk.ts";
+import { oneAfterTheOther, parseRecord, readIfThere, writeWhole } from "../disk.ts";
 import { errnoOf } from "../errors.ts";
 import type { RunSummary } from "../frames/run-summary.ts";
 
@@ -14,7 +14,7 @@ const KEPT_RUNS = 10_000;
 export class EndedRuns {
   readonly #runs = new Map<string, RunSummary>();
   #lines = 0;
-  #writes: Promise<void> = Promise.resolve();
+  readonly #inOrder = oneAfterTheOther();
 
   constructor(
     private readonly path: string,
@@ -37,10 +37,7 @@ export class EndedRuns {
   /** Known at once; resolves when a restart will know it too. */
   add(run: RunSummary): Promise<void> {
     this.#keep(run);
-    const write = this.#writes.then(() => this.#store(run));
-    // A failed write must not stop the ones after it; the caller hears of its own.
-    this.#writes = write.catch(() => {});
-    return write;
+    return this.#inOrder(() => this.#store(run));
   }
 
   async load(): Promise<void> {

@@ -5,6 +5,7 @@
 import { constants } from "node:fs";
 import { lstat, mkdir, open, realpath } from "node:fs/promises";
 import { dirname } from "node:path";
+import { isThere } from "../disk.ts";
 import { errnoOf } from "../errors.ts";
 
 export interface Owner {
@@ -28,13 +29,6 @@ export async function takeOverFolder(path: string, owner: Owner): Promise<boolea
   const created = await mkdir(path, { recursive: true, mode: 0o700 });
   if ((await realpath(path)) !== path) return false;
   return changeDownFrom(created ?? path, path, owner);
-}
-
-async function isThere(path: string): Promise<boolean> {
-  return lstat(path).then(
-    () => true,
-    () => false,
-  );
 }
 
 /** Of several folders that were made, those above are closed to the owner too until they are given. */

@@ -5,13 +5,13 @@
 import { readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import type { Clock } from "../clock/port.ts";
-import { fileNameOf, parseRecord, readIfThere, writeWhole } from "../disk.ts";
+import { fileNameOf, oneAfterTheOther, parseRecord, readIfThere, writeWhole } from "../disk.ts";
 
 const TOMBSTONE_MS = 60_000;
 
 export class Tombstones {
   readonly #until = new Map<string, number>();
-  #work: Promise<void> = Promise.resolve();
+  readonly #inOrder = oneAfterTheOther();
 
   constructor(
     private readonly folder: string,
@@ -51,13 +51,6 @@ export class Tombstones {
       this.#until.delete(runId);
       await this.#inOrder(() => rm(this.#path(runId), { force: true }));
     }
-  }
-
-  /** One after the other: a file that is removed must not be the one that was written since. */
-  #inOrder(work: () => Promise<void>): Promise<void> {
-    const done = this.#work.then(work);
-    this.#work = done.catch(() => {}); // The caller hears of its own.
-    return done;
   }
 
   #path(runId: string): string {

@@ -7,6 +7,7 @@
  */
 import { copyFile, lchown, lstat, mkdir, rename, rm } from "node:fs/promises";
 import { dirname, join } from "node:path";
+import { isThere } from "../disk.ts";
 import { errnoOf } from "../errors.ts";
 import type { SessionFiles } from "../harness/port.ts";
 import { randomHex } from "../random-hex.ts";
@@ -83,13 +84,6 @@ async function makeFolders(root: string, path: string, owner: PlaceOrder["owner"
       await requireFolder(folder);
     }
   }
-}
-
-async function isThere(path: string): Promise<boolean> {
-  return lstat(path).then(
-    () => true,
-    () => false,
-  );
 }
 
 async function requireFolder(path: string): Promise<void> {

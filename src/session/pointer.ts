@@ -1,7 +1,7 @@
 /** A thread's pointer: which session id its conversation has on this pod. */
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
-import { fileNameOf, parseRecord, readIfThere, writeWhole } from "../disk.ts";
+import { fileNameOf, oneAfterTheOther, parseRecord, readIfThere, writeWhole } from "../disk.ts";
 
 export interface Pointer {
   readonly threadId: string;
@@ -18,13 +18,7 @@ export interface Pointers {
 
 /** Pointers as files of `folder`, each at a name made from the thread's id. */
 export function createPointers(folder: string): Pointers {
-  // One after the other: the one that was asked for last is the one that stays.
-  let work: Promise<void> = Promise.resolve();
-  const inOrder = (next: () => Promise<void>): Promise<void> => {
-    const done = work.then(next);
-    work = done.catch(() => {}); // The caller hears of its own.
-    return done;
-  };
+  const inOrder = oneAfterTheOther();
   const path = (threadId: string): string => join(folder, `${fileNameOf(threadId)}.json`);
   return {
     async read(threadId) {
