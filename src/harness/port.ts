@@ -42,7 +42,40 @@ export interface Harness {
   readonly configDir: string;
   /** What this harness alone understands; handed to it as `settings`. */
   readonly settings: Readonly<Record<string, unknown>>;
+  /** What its MCP client and the shim say to each other beside the protocol. Absent: `DEFAULT_SHIM_DIALECT`. */
+  readonly shimDialect?: ShimDialect;
+  /**
+   * What the session says of calls that an earlier run parked, by their ids. Reads files that the agent can write.
+   * Absent: the harness finds out for itself, and ends as `stale` where they are not what the answers are for.
+   */
+  readonly findParked?: (
+    session: { readonly configDir: string; readonly id: string },
+    calls: readonly ParkedCall[],
+  ) => Promise<ReadonlyMap<string, ParkedState>>;
+  /** The JSON Schema of an answer to one of its own questions; null: anything. The same on every pod. */
+  readonly responseSchemaOf?: (toolName: string, input: unknown) => Promise<Readonly<Record<string, unknown>> | null>;
 }
+
+export interface ShimDialect {
+  /** The key in `_meta` of `tools/call` under which the client gives its own id of the call. */
+  readonly toolCallIdMeta: string;
+  /** `_meta` of a result that ends the turn: no further call of the model. */
+  readonly endTurnMeta: Readonly<Record<string, unknown>>;
+}
+
+export const DEFAULT_SHIM_DIALECT: ShimDialect = {
+  toolCallIdMeta: "dispatchd/toolCallId",
+  endTurnMeta: { "dispatchd/endTurn": true },
+};
+
+export interface ParkedCall {
+  readonly toolCallId: string;
+  readonly toolName: string;
+  readonly input: unknown;
+}
+
+/** `answered`: it has a result that is not the text of a pause. `absent`: no such call, or with another tool or input. */
+export type ParkedState = "open" | "answered" | "absent";
 
 /** What one turn gets on stdin. */
 export interface TurnDocument {
@@ -73,6 +106,50 @@ export interface TurnDocument {
     readonly missing?: string;
   };
   /** The MCP shim to launch for the run's tools; null when the run has none. */
-  readonly shim: null | { readonly command: string; readonly args: readonly string[] };
-  readonly answers: readonly unknown[];
+  readonly shim: null | {
+    readonly command: string;
+    readonly args: readonly string[];
+    /** How long a call of the shim may take, in ms: the agent's own limit must lie above it. */
+    readonly toolTimeoutMs: number;
+  };
+  /**
+   * What became of the calls that an earlier run of the thread parked. Each is the result of its call, and reaches the
+   * model as nothing else. Without `input.userMessage` the conversation goes on from them.
+   */
+  readonly answers: readonly TurnAnswer[];
+}
+
+export interface TurnAnswer {
+  readonly interruptId: string;
+  readonly reason: InterruptReason;
+  readonly toolCallId: string;
+  readonly toolName: string;
+  /** As it was signed: who runs the call itself gives the answer only where tool and input are these. */
+  readonly input: unknown;
+  readonly status: "resolved" | "cancelled";
+  /** What the person gave. Data: never to be run, or read as a prompt. */
+  readonly payload?: unknown;
+  /** What the model reads as the result of the call. */
+  readonly text: string;
+  readonly isError: boolean;
+}
+
+/**
+ * Why a person is asked: to approve a tool before it runs, to answer a question of the agent's own, to agree to its
+ * plan, or to do what a client tool is for.
+ */
+export type InterruptReason = "tool_call" | "input_required" | "confirmation" | "dispatchd:client_tool";
+
+/**
+ * A call that the harness parked by itself: in its outcome `{"type":"interrupt","interrupts":[…]}`. The daemon gives it
+ * its id, signs it and tells the reader. `input_required` and `confirmation` are the harness's own questions; a client
+ * tool of the run is named by its `toolName`.
+ */
+export interface HarnessInterrupt {
+  readonly toolCallId: string;
+  readonly toolName: string;
+  readonly input: unknown;
+  readonly reason?: InterruptReason;
+  /** The question in words, for the person. */
+  readonly message?: string;
 }

@@ -17,6 +17,7 @@ const LEVELS: Readonly<Record<string, number>> = {
   "errors.ts": 0,
   "secret.ts": 0,
   "random-hex.ts": 0,
+  "pause-text.ts": 0,
   "key-list.ts": 1,
   clock: 1,
   log: 2,
@@ -29,6 +30,8 @@ const LEVELS: Readonly<Record<string, number>> = {
   process: 7,
   orgfs: 7,
   session: 8,
+  suspension: 8,
+  tools: 8,
   dispatch: 9,
   http: 10,
   // Beside the daemon: what talks to it.

@@ -13,6 +13,7 @@ export function claudeCodeHarness(config: Config["harness"], selfArgv: readonly 
       sessionFiles: { main: "projects/*/<id>.jsonl", side: "projects/*/<id>" },
     },
     configDir: config.claudeConfigDir,
+    shimDialect: { toolCallIdMeta: "claudecode/toolUseId", endTurnMeta: { "claude/endTurn": true } },
     settings: {
       claudeCodePath: config.claudeCodePath,
       model: config.claudeCodeModel,

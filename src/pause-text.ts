@@ -1,0 +1,19 @@
+/**
+ * What the model reads in the place of an answer while a call waits for a person. The shim writes it, and a harness finds
+ * it again in its session when the answer comes: so it has one wording, in one place.
+ */
+
+const BEGINNING = "[waiting for the person] ";
+
+export function pauseText(toolName: string): string {
+  return `${BEGINNING}${toolName} was handed to the person in the conversation and has no result yet. Do not call it again: their answer takes the place of this text, and the conversation goes on with it.`;
+}
+
+export function isPauseText(text: string, toolName: string): boolean {
+  return text === pauseText(toolName);
+}
+
+/** What a subagent reads instead: it cannot wait, and what it says last is all that its caller hears of it. */
+export function reportText(toolName: string): string {
+  return `${toolName} has to be answered by the person in the conversation, who cannot be asked from inside a subagent. Do not call it again. End here, and report to your caller what has to be asked, with the exact arguments for ${toolName}, so that the caller can call it.`;
+}
