@@ -30,7 +30,7 @@ const LEVELS: Readonly<Record<string, number>> = {
   process: 7,
   orgfs: 7,
   session: 8,
-  suspension: 8,
+  suspension: 7,
   tools: 8,
   dispatch: 9,
   http: 10,
