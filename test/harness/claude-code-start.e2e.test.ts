@@ -167,7 +167,7 @@ test("the shim's tools are the run's own: not executed by a provider, their pref
   bench.model.push(calls(["mcp__tools__ask_someone", { question: "?" }, "shim-call"]), says("Asked."));
   const turn = await bench.run({
     input: { mode: "plan" },
-    shim: { command: process.execPath, args: [server] },
+    shim: { command: process.execPath, args: [server], toolTimeoutMs: 60_000 },
   });
   expect(turn.texts).toEqual(["Asked."]);
   const part = turn.message?.parts.find((candidate) => candidate.type === "dynamic-tool");
