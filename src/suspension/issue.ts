@@ -1,0 +1,38 @@
+import { randomHex } from "../random-hex.ts";
+import { CanonicalJsonError, canonicalJson } from "./canonical-json.ts";
+import { claimsOf, readClaims } from "./claims.ts";
+import { type IssueResult, type IssueSuspension, MAX_INPUTS_BYTES, MAX_TOKEN_BYTES, type Suspension } from "./port.ts";
+import { signToken, unsignedToken } from "./token.ts";
+
+/** Signs with the first key; without one the token is of the unsigned form. Throws for a state without interrupts. */
+export const issueSuspension: IssueSuspension = async (state, keys, now, ttlMs) => {
+  const issuedAt = Math.floor(now / 1000) * 1000;
+  const expiresAt = Math.ceil((now + ttlMs) / 1000) * 1000;
+  const suspension: Suspension = { ...state, id: randomHex(16), issuedAt, expiresAt };
+  let left = MAX_INPUTS_BYTES;
+  let claims: string;
+  try {
+    for (const { input } of [...state.interrupts, ...(state.subagents ?? [])]) {
+      left -= Buffer.byteLength(canonicalJson(input, left));
+    }
+    claims = claimsOf(suspension);
+  } catch (thrown) {
+    if (!(thrown instanceof CanonicalJsonError)) throw thrown;
+    if (thrown.code !== "too_large") return refused("not_json", `what is to be asked ${thrown.message}`);
+    return refused("inputs_too_large", `what is to be asked is larger than ${MAX_INPUTS_BYTES} bytes`);
+  }
+  const problem = readClaims(claims);
+  if (typeof problem === "string") throw new Error(`nobody could resume this: ${problem}`);
+  const [key] = keys;
+  const token = key ? await signToken(claims, key, state.organizationId) : unsignedToken(claims);
+  if (token.length > MAX_TOKEN_BYTES) {
+    return refused("token_too_large", `a suspension of it is larger than ${MAX_TOKEN_BYTES} bytes`);
+  }
+  return { type: "issued", token, id: suspension.id, expiresAt };
+};
+
+type Refusal = Extract<IssueResult, { type: "refused" }>;
+
+function refused(code: Refusal["code"], reason: string): Refusal {
+  return { type: "refused", code, reason };
+}
