@@ -1,9 +1,13 @@
 /**
  * Subagents, as a reader sees them: what they write is preliminary output of the call that started them. One that runs
- * in the background gives its call's output only when it ends, which may be many steps later.
+ * in the background gives its call's output only when it ends, which may be many steps later. Their own calls are not
+ * shown, except for those of the run's own tools: whoever answers these believes in no call that was not announced.
  */
+import type { SDKAssistantMessage, SDKUserMessage } from "@anthropic-ai/claude-agent-sdk/core";
 import type { Chunk } from "../../frames/frame.ts";
-import { bounded } from "./tool-output.ts";
+import { describeCall, resultChunk, resultsIn } from "./tool-chunks.ts";
+import { isShimTool } from "./tool-names.ts";
+import { bounded, textOfBlocks } from "./tool-output.ts";
 
 interface Subagent {
   text: string;
@@ -15,25 +19,48 @@ export class Subagents {
   readonly #agents = new Map<string, Subagent>();
   /** Of every call inside a subagent, the call of the main conversation that it belongs to. */
   readonly #roots = new Map<string, string>();
+  /** Calls of the run's own tools that have no result yet: their names by their ids. */
+  readonly #shimCalls = new Map<string, string>();
 
   /** A call of the main conversation that was announced to the reader: it may turn out to start a subagent. */
   announce(toolCallId: string): void {
     this.#roots.set(toolCallId, toolCallId);
   }
 
-  /** A call inside a subagent: what it starts in turn belongs to the same call of the main conversation. */
-  nest(toolCallId: string, parentId: string): void {
+  /** What a subagent says, and calls. `parentId`: the call that started it. */
+  answer(parentId: string, message: SDKAssistantMessage): Chunk[] {
+    if (message.error !== undefined) return [];
     const root = this.#roots.get(parentId);
-    if (root !== undefined) this.#roots.set(toolCallId, root);
+    const chunks: Chunk[] = [];
+    for (const block of message.message.content) {
+      if (block.type !== "tool_use") continue;
+      // What it starts in turn belongs to the same call of the main conversation.
+      if (root !== undefined) this.#roots.set(block.id, root);
+      if (!isShimTool(block.name)) continue;
+      this.#shimCalls.set(block.id, block.name);
+      const providerMetadata = { dispatchd: { parentToolCallId: root ?? parentId } };
+      const call = { ...describeCall(block.id, block.name), input: block.input };
+      chunks.push({ type: "tool-input-available", ...call, providerMetadata });
+    }
+    const text = textOfBlocks(message.message.content);
+    return root === undefined || text === "" ? chunks : [...chunks, this.#says(root, text)];
   }
 
-  says(parentId: string, text: string): Chunk[] {
-    const root = this.#roots.get(parentId);
-    if (root === undefined || text === "") return [];
+  /** Results of calls inside a subagent. */
+  results(message: SDKUserMessage): Chunk[] {
+    return resultsIn(message).flatMap((result) => {
+      const name = this.#shimCalls.get(result.tool_use_id);
+      if (name === undefined) return [];
+      this.#shimCalls.delete(result.tool_use_id);
+      return [resultChunk(name, result, message)];
+    });
+  }
+
+  #says(root: string, text: string): Chunk {
     const agent = this.#agents.get(root) ?? { text: "", background: false };
     agent.text = bounded(agent.text === "" ? text : `${agent.text}\n\n${text}`);
     this.#agents.set(root, agent);
-    return [output(root, agent.text, true)];
+    return output(root, agent.text, true);
   }
 
   /** The call returned, its subagent works on. The result itself is a notice that is meant for the model alone. */

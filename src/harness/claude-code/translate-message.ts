@@ -8,7 +8,8 @@
  *   a call: only then is its input complete.
  * - An answer that breaks off is begun anew by Claude Code, as another message, and sometimes without a stream. What was
  *   shown of the first stays, closed; the new one is a step of its own. Calls that were not complete end as errors.
- * - Nothing stays open across a step, except for the call of a subagent that works on in the background.
+ * - Nothing stays open across a step, except for the call of a subagent that works on in the background, and for what
+ *   that calls of the run's own tools.
  */
 import type {
   SDKAssistantMessage,
@@ -18,9 +19,9 @@ import type {
 } from "@anthropic-ai/claude-agent-sdk/core";
 import type { Chunk } from "../../frames/frame.ts";
 import { Subagents } from "./subagents.ts";
-import { canonicalToolName, isShimTool } from "./tool-names.ts";
-import { subagentReport, textOfBlocks, toolErrorText, toolOutput } from "./tool-output.ts";
-import { isRecord, record } from "./turn-request.ts";
+import { describeCall, originOf, resultChunk, resultsIn, type ToolResult } from "./tool-chunks.ts";
+import { subagentReport } from "./tool-output.ts";
+import { record } from "./turn-request.ts";
 
 type StreamEvent = SDKPartialAssistantMessage["event"];
 
@@ -62,9 +63,9 @@ export class MessageTranslator {
       case "assistant":
         return message.parent_tool_use_id === null
           ? this.#answer(message)
-          : this.#subagentAnswer(message.parent_tool_use_id, message);
+          : this.#subagents.answer(message.parent_tool_use_id, message);
       case "user":
-        return message.parent_tool_use_id === null ? this.#results(message) : [];
+        return message.parent_tool_use_id === null ? this.#results(message) : this.#subagents.results(message);
       case "system":
         if (message.subtype === "init") return this.#start();
         if (message.subtype === "task_notification" && message.tool_use_id !== undefined) {
@@ -179,33 +180,21 @@ export class MessageTranslator {
   }
 
   #results(message: SDKUserMessage): Chunk[] {
-    const { content } = message.message;
-    if (!Array.isArray(content)) return [];
-    return content.flatMap((block) => (block.type === "tool_result" ? this.#result(block, message) : []));
+    return resultsIn(message).flatMap((result) => this.#result(result, message));
   }
 
-  #result(block: { tool_use_id: string; content?: unknown; is_error?: boolean }, message: SDKUserMessage): Chunk[] {
-    const toolCallId = block.tool_use_id;
+  #result(result: ToolResult, message: SDKUserMessage): Chunk[] {
+    const toolCallId = result.tool_use_id;
     const call = this.#calls.get(toolCallId);
     if (!call) return [];
     this.#calls.delete(toolCallId);
     const structured = record(message.tool_use_result);
     if (structured.status === "async_launched") return this.#subagents.goesOnInBackground(toolCallId);
-    if (wasDenied(message, toolCallId)) return [{ type: "tool-output-denied", toolCallId }];
-    const origin = { toolCallId, ...(isShimTool(call.name) ? {} : { providerExecuted: true }), dynamic: true };
-    if (block.is_error) return [{ type: "tool-output-error", ...origin, errorText: toolErrorText(block.content) }];
+    const chunk = resultChunk(call.name, result, message);
     // A subagent's report comes wrapped in words for the model; the structured result has it bare.
     const report = structured.status === "completed" && Array.isArray(structured.content);
-    const output = report ? subagentReport(structured.content) : toolOutput(block.content);
-    return [{ type: "tool-output-available", ...origin, output }];
-  }
-
-  #subagentAnswer(parentId: string, message: SDKAssistantMessage): Chunk[] {
-    if (message.error !== undefined) return [];
-    for (const block of message.message.content) {
-      if (block.type === "tool_use") this.#subagents.nest(block.id, parentId);
-    }
-    return this.#subagents.says(parentId, textOfBlocks(message.message.content));
+    const output = report && chunk.type === "tool-output-available" ? subagentReport(structured.content) : undefined;
+    return [output === undefined ? chunk : { ...chunk, output }];
   }
 
   #closePart(index: number): Chunk[] {
@@ -224,7 +213,7 @@ export class MessageTranslator {
     for (const [toolCallId, call] of this.#calls) {
       if (from !== undefined && (call.complete || call.messageId !== this.#answerId || call.index < from)) continue;
       this.#calls.delete(toolCallId);
-      chunks.push({ type: "tool-output-error", toolCallId, errorText, providerExecuted: true, dynamic: true });
+      chunks.push({ type: "tool-output-error", toolCallId, errorText, ...originOf(call.name) });
     }
     return chunks;
   }
@@ -239,18 +228,4 @@ export class MessageTranslator {
     this.#partCount += 1;
     return `part-${this.#partCount}`;
   }
-}
-
-function describeCall(toolCallId: string, name: string): Omit<Chunk, "type"> {
-  const toolName = canonicalToolName(name);
-  return { toolCallId, toolName, ...(isShimTool(name) ? {} : { providerExecuted: true }), dynamic: true };
-}
-
-/** True when the call did not run because it was not permitted. */
-function wasDenied(message: SDKUserMessage, toolCallId: string): boolean {
-  const { tool_result_meta: meta } = message as { tool_result_meta?: unknown };
-  if (!Array.isArray(meta)) return false;
-  return meta.some(
-    (entry) => isRecord(entry) && entry.id === toolCallId && record(entry.permission_decision).decision === "reject",
-  );
 }

@@ -3,13 +3,20 @@
  * a scripted model. Gives everything that came out, and what `ai` makes of it.
  */
 import { type ChildProcess, spawn } from "node:child_process";
+import { existsSync, globSync, readFileSync } from "node:fs";
 import { mkdir, mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { readUIMessageStream, type UIMessage, type UIMessageChunk } from "ai";
 import type { Chunk, Outcome } from "../../../src/frames/frame.ts";
 import type { TurnDocument } from "../../../src/harness/port.ts";
-import { type ScriptedModel, type ScriptedModelOptions, startScriptedModel } from "../scripted-model/index.ts";
+import {
+  type ReceivedRequest,
+  type ScriptedModel,
+  type ScriptedModelOptions,
+  startScriptedModel,
+} from "../scripted-model/index.ts";
+import type { FakeCall, FakeTools } from "./fake-shim.ts";
 
 export interface HarnessLine {
   readonly chunks?: readonly Chunk[];
@@ -37,6 +44,7 @@ export interface TurnChoices {
   readonly env?: Record<string, string>;
   readonly attempt?: number;
   readonly shim?: TurnDocument["shim"];
+  readonly answers?: TurnDocument["answers"];
   readonly skills?: TurnDocument["skills"];
   /** Without it: the bench's `repo`. */
   readonly cwd?: string;
@@ -45,6 +53,8 @@ export interface TurnChoices {
 export interface RunningTurn {
   readonly child: ChildProcess;
   readonly lines: HarnessLine[];
+  /** When each of the lines arrived: milliseconds since the epoch. */
+  readonly arrivals: readonly number[];
   /** Resolves when a line fulfils the condition. Rejects when the harness ends before. */
   seen(condition: (line: HarnessLine) => boolean): Promise<HarnessLine>;
   readonly finished: Promise<FinishedTurn>;
@@ -80,6 +90,36 @@ export class HarnessBench implements AsyncDisposable {
     return join(this.root, "run");
   }
 
+  /** The run's shim, played by a program that answers as it is told. */
+  shim(tools: FakeTools, toolTimeoutMs = 60_000): TurnDocument["shim"] & {} {
+    const program = join(import.meta.dir, "fake-shim.ts");
+    const args = [program, this.#shimLog, JSON.stringify(tools)];
+    return { command: process.execPath, args, toolTimeoutMs };
+  }
+
+  /** The calls that reached the played shim, in this order. */
+  shimCalls(): FakeCall[] {
+    if (!existsSync(this.#shimLog)) return [];
+    const lines = readFileSync(this.#shimLog, "utf8").trimEnd().split("\n");
+    return lines.map((line) => JSON.parse(line) as FakeCall);
+  }
+
+  /** What the model was asked in the conversation itself, oldest first. */
+  mainRequests(): ReceivedRequest[] {
+    return this.model.requests.filter((request) => request.kind === "main");
+  }
+
+  /** The transcript of the session; of the only one without an id. */
+  transcript(sessionId = "*"): string {
+    const [found] = globSync(join(this.configDir, `projects/*/${sessionId}.jsonl`));
+    if (!found) throw new Error("there is no transcript");
+    return found;
+  }
+
+  get #shimLog(): string {
+    return join(this.root, "shim-calls.jsonl");
+  }
+
   document(choices: TurnChoices = {}): TurnDocument {
     return {
       runId: "run-1",
@@ -90,7 +130,7 @@ export class HarnessBench implements AsyncDisposable {
       session: choices.session ?? { state: "fresh" },
       ...(choices.skills ? { skills: choices.skills } : {}),
       shim: choices.shim ?? null,
-      answers: [],
+      answers: choices.answers ?? [],
     };
   }
 
@@ -114,6 +154,7 @@ export class HarnessBench implements AsyncDisposable {
     });
     child.stdin.end(JSON.stringify(this.document(choices)));
     const lines: HarnessLine[] = [];
+    const arrivals: number[] = [];
     const wakes = new Set<() => void>();
     let ended = false;
     let stderr = "";
@@ -126,6 +167,7 @@ export class HarnessBench implements AsyncDisposable {
       rest = parts.pop() ?? "";
       // Whatever is not JSON fails the test: nothing else may be on stdout.
       lines.push(...parts.map((line) => JSON.parse(line) as HarnessLine));
+      while (arrivals.length < lines.length) arrivals.push(Date.now());
       for (const wake of wakes) wake();
     });
     const finished = new Promise<number | null>((resolve) => void child.once("close", resolve)).then(
@@ -141,6 +183,7 @@ export class HarnessBench implements AsyncDisposable {
     return {
       child,
       lines,
+      arrivals,
       finished,
       seen: async (condition) => {
         for (;;) {
