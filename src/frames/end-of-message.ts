@@ -10,8 +10,11 @@ export function endOfMessage(parts: OpenParts, outcome: Outcome): Chunk[] {
   switch (outcome.type) {
     case "finished":
       return [...parts.close("the turn ended before the tool did"), { type: "finish", finishReason: "stop" }];
-    case "interrupt":
-      return [...parts.close("the turn ended before the tool did"), { type: "finish", finishReason: "tool-calls" }];
+    case "interrupt": {
+      const parked = new Set(outcome.interrupts.map(({ toolCallId }) => toolCallId));
+      const closing = parts.close("the turn ended before the tool did", parked);
+      return [...closing, { type: "finish", finishReason: "tool-calls" }];
+    }
     case "failed": {
       const { code, message } = outcome.error;
       const closing = parts.close(`the run ended: ${code}`);

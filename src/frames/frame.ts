@@ -15,6 +15,9 @@ export interface RunError {
   readonly message: string;
   /** Of `sandbox_gone`: why the pod could not finish. */
   readonly reason?: GoneReason;
+  /** Of `stale`: the question that it is about, and true when asking again is the only way out. */
+  readonly interruptId?: string;
+  readonly dead?: boolean;
 }
 
 export type GoneReason = "shutdown" | "detached" | "restarted";
@@ -29,10 +32,22 @@ export interface Usage {
   readonly turns?: number;
 }
 
+/** As much of a question to a person as frames need to know: the rest is for who shows it. */
+export interface InterruptOnWire {
+  readonly id: string;
+  readonly toolCallId: string;
+}
+
 /** How a run ended. Final: whoever has read it knows that the turn is not to be run again. */
 export type Outcome =
   | { readonly type: "finished"; readonly usage?: Usage }
-  | { readonly type: "interrupt"; readonly interrupts: readonly unknown[]; readonly usage?: Usage }
+  /** Parked: a later dispatch brings the answers and the suspension. */
+  | {
+      readonly type: "interrupt";
+      readonly interrupts: readonly InterruptOnWire[];
+      readonly suspension: string;
+      readonly usage?: Usage;
+    }
   | { readonly type: "failed"; readonly error: RunError; readonly usage?: Usage };
 
 export type PreparationState = "none" | "ready" | "timeout" | "failed";

@@ -52,8 +52,8 @@ export interface Harness {
     session: { readonly configDir: string; readonly id: string },
     calls: readonly ParkedCall[],
   ) => Promise<ReadonlyMap<string, ParkedState>>;
-  /** The JSON Schema of an answer to one of its own questions; null: anything. The same on every pod. */
-  readonly responseSchemaOf?: (toolName: string, input: unknown) => Promise<Readonly<Record<string, unknown>> | null>;
+  /** The JSON Schema of an answer to one of its own questions; null: anything. Pure, and the same on every pod. */
+  readonly responseSchemaOf?: (toolName: string, input: unknown) => Readonly<Record<string, unknown>> | null;
 }
 
 export interface ShimDialect {

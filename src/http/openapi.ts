@@ -13,11 +13,34 @@ const runError = z.object({
   code: z.enum(RUN_ERROR_CODES),
   message: z.string(),
   reason: z.enum(["shutdown", "detached", "restarted"]).optional(),
+  interruptId: z.string().optional(),
+  dead: z.boolean().optional(),
 });
 const usage = z.record(z.string(), z.number());
+/** AG-UI's fields. */
+const interrupt = z.looseObject({
+  id: z.string(),
+  reason: z.enum(["tool_call", "input_required", "confirmation", "dispatchd:client_tool"]),
+  message: z.string().optional(),
+  toolCallId: z.string(),
+  responseSchema: z.record(z.string(), z.unknown()).optional(),
+  expiresAt: z.iso.datetime(),
+  metadata: z.looseObject({
+    toolName: z.string(),
+    input: z.unknown(),
+    render: z.unknown().optional(),
+    suspension: z.string().optional(),
+    inSubagent: z.literal(true).optional(),
+  }),
+});
 const outcome = z.discriminatedUnion("type", [
   z.object({ type: z.literal("finished"), usage: usage.optional() }),
-  z.object({ type: z.literal("interrupt"), interrupts: z.array(z.unknown()), usage: usage.optional() }),
+  z.object({
+    type: z.literal("interrupt"),
+    interrupts: z.array(interrupt),
+    suspension: z.string(),
+    usage: usage.optional(),
+  }),
   z.object({ type: z.literal("failed"), error: runError, usage: usage.optional() }),
 ]);
 const settled = z.object({
@@ -53,6 +76,9 @@ const frame = z.object({
       generation: z.string().optional(),
       reason: z.string().optional(),
     })
+    .optional(),
+  waiting: z
+    .object({ interrupts: z.array(interrupt), suspension: z.string().optional(), until: z.iso.datetime() })
     .optional(),
   outcome: outcome.optional(),
   settled: settled.optional(),

@@ -13,6 +13,8 @@ export interface Metrics {
   strayKilled(count: number): void;
   processLeft(count: number): void;
   lineSkipped(): void;
+  /** What became of a call of the run's own tools. */
+  toolCall(result: ToolCallResult): void;
   refused(code: string): void;
   /** A flight to the org volume, by its job and how it ended. */
   orgFlight(job: string, result: string, seconds: number): void;
@@ -27,6 +29,9 @@ export interface Metrics {
   /** Prometheus text of everything, gauges read at this moment. */
   render(): Promise<{ contentType: string; text: string }>;
 }
+
+/** `made_up`: a request that is no call of the harness. `held` and `parked` are asked of a person. */
+export type ToolCallResult = "answered" | "failed" | "denied" | "held" | "parked" | "made_up";
 
 /** Read when the metrics are asked for. */
 export interface Gauges {

@@ -95,7 +95,15 @@ export interface Interrupt {
   readonly responseSchema?: JsonSchema;
   /** ISO 8601. */
   readonly expiresAt: string;
-  readonly metadata: { readonly toolName: string; readonly input: unknown; readonly render?: unknown };
+  readonly metadata: {
+    readonly toolName: string;
+    readonly input: unknown;
+    readonly render?: unknown;
+    /** The suspension, for clients that echo only what AG-UI knows. */
+    readonly suspension?: string;
+    /** From inside a subagent: only a run that waits can be answered, and it is in no suspension. */
+    readonly inSubagent?: true;
+  };
 }
 
 /** An answer as a client gives it: AG-UI's resume entry. */

@@ -78,7 +78,8 @@ describe("a run on a good connection", () => {
 
   test("knows the outcome before the settling is over", async () => {
     const { daemon, client } = await start({
-      turn: (attempt) => attempt.conclude({ type: "interrupt", interrupts: [{ id: "i" }] }),
+      turn: (attempt) =>
+        attempt.conclude({ type: "interrupt", interrupts: [{ id: "i", toolCallId: "c" }], suspension: "s" }),
     });
     const run = client.dispatch({ runId: "r", input });
     expect(await run.outcome()).toMatchObject({ type: "interrupt", interrupts: [{ id: "i" }], complete: false });

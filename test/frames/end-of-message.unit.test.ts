@@ -47,7 +47,10 @@ const failed = (code: "turn_failed" | "cancelled" | "superseded" | "sandbox_gone
 
 const OUTCOMES: readonly { outcome: Outcome; last: Chunk[] }[] = [
   { outcome: { type: "finished" }, last: [{ type: "finish", finishReason: "stop" }] },
-  { outcome: { type: "interrupt", interrupts: [] }, last: [{ type: "finish", finishReason: "tool-calls" }] },
+  {
+    outcome: { type: "interrupt", interrupts: [], suspension: "s" },
+    last: [{ type: "finish", finishReason: "tool-calls" }],
+  },
   ...(["cancelled", "superseded", "sandbox_gone"] as const).map((code) => ({
     outcome: failed(code),
     last: [{ type: "abort", reason: code }],
