@@ -52,6 +52,13 @@ export interface Config {
     /** Where on the volume sessions of the older layout are looked for; null: nowhere. */
     readonly olderStore: string | null;
   };
+  readonly suspension: {
+    /** The first signs what is new. None: suspensions are not signed. */
+    readonly keys: readonly NamedKey[];
+    readonly ttlMs: number;
+    /** Which daemons read each other's suspensions. */
+    readonly audience: string;
+  };
   readonly keepaliveMs: number;
   readonly readerStallMs: number;
   readonly detachGraceMs: number;
@@ -113,6 +120,14 @@ export const SETTINGS = [
   { name: "SESSION_IO_BUDGET_MS", fallback: "30000", about: "longest restore or save of a session" },
   { name: "CHECKPOINT_MS", fallback: "5000", about: "from one save of a session to the next while its turn goes on" },
   { name: "SESSION_LEGACY", fallback: "1", about: "1: also look for sessions of the older layout; 0: do not" },
+  {
+    name: "SUSPENSION_KEYS",
+    fallback: "none",
+    about: "kid:base64url of 32 bytes, a list; the first signs suspensions, all verify; or SUSPENSION_KEYS_FILE",
+  },
+  { name: "SUSPENSION_TTL_MS", fallback: "86400000", about: "how long a question to a person can be answered" },
+  { name: "SUSPENSION_AUDIENCE", fallback: "dispatchd", about: "daemons of one name read each other's suspensions" },
+  { name: "SUSPENSION_REQUIRED", fallback: "0", about: "1: refuse to start without SUSPENSION_KEYS" },
   { name: "KEEPALIVE_MS", fallback: "15000", about: "quiet time after which a reader gets a newline" },
   { name: "READER_STALL_MS", fallback: "60000", about: "a reader that takes no byte for this long is lost" },
   { name: "DETACH_GRACE_MS", fallback: "180000", about: "how long a run goes on without any reader" },
@@ -140,6 +155,8 @@ export const SECRET_SETTINGS = ["DAEMON_TOKEN", "SESSION_KEYS", "SUSPENSION_KEYS
 
 const DEFAULT_PORT = 9000;
 const MAX_MS = 2 ** 31 - 1;
+/** A suspension waits for no timer: a year. */
+const MAX_SUSPENSION_MS = 366 * 86_400_000;
 /** What Kubernetes puts into a pod's environment for every service, under names that may be ours. */
 const SERVICE_LINK = /^(tcp|udp|sctp):\/\//;
 /** Of the allow-list and of a run's own variables, these never reach a harness. */
@@ -246,6 +263,19 @@ export function loadConfig(sources: ConfigSources): Config {
   const sessionKeys = sessionKeyText === undefined ? [] : parseKeyList(sessionKeyText.reveal());
   if (typeof sessionKeys === "string") problems.push(`SESSION_KEYS: ${sessionKeys}`);
 
+  const suspensionKeyText = secret("SUSPENSION_KEYS");
+  const suspensionKeys = suspensionKeyText === undefined ? [] : parseKeyList(suspensionKeyText.reveal());
+  if (typeof suspensionKeys === "string") problems.push(`SUSPENSION_KEYS: ${suspensionKeys}`);
+  const required = integer(["SUSPENSION_REQUIRED"], 0, 0, 1) === 1;
+  if (suspensionKeys.length === 0) {
+    if (required) problems.push("SUSPENSION_KEYS (or SUSPENSION_KEYS_FILE) is required: SUSPENSION_REQUIRED is 1");
+    else if (!dev) warnings.push("SUSPENSION_KEYS is not set: what a person is asked is not signed");
+  }
+  const audience = text("SUSPENSION_AUDIENCE")?.value ?? settingDefault("SUSPENSION_AUDIENCE");
+  if (!/^[\x21-\x7e]{1,256}$/.test(audience)) {
+    problems.push("SUSPENSION_AUDIENCE must be 1 to 256 printable characters without spaces");
+  }
+
   const home = env.HOME && isAbsolute(env.HOME) ? env.HOME : "/root";
   const claudeConfigDir = resolve(sources.cwd, text("CLAUDE_CONFIG_DIR")?.value ?? join(home, ".claude"));
   onOwnDisk("CLAUDE_CONFIG_DIR", claudeConfigDir);
@@ -301,6 +331,11 @@ export function loadConfig(sources: ConfigSources): Config {
       ioBudgetMs: ms("SESSION_IO_BUDGET_MS", 30_000),
       checkpointMs: ms("CHECKPOINT_MS", 5000),
       olderStore: integer(["SESSION_LEGACY"], 1, 0, 1) === 1 ? "claude-sessions" : null,
+    },
+    suspension: {
+      keys: typeof suspensionKeys === "string" ? [] : suspensionKeys,
+      ttlMs: integer(["SUSPENSION_TTL_MS"], 86_400_000, 1, MAX_SUSPENSION_MS),
+      audience,
     },
     keepaliveMs: ms("KEEPALIVE_MS", 15_000),
     readerStallMs: ms("READER_STALL_MS", 60_000),

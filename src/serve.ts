@@ -87,7 +87,6 @@ async function run({ args, env, cwd, version, selfArgv, stdout, onSignal, onFaul
   const daemon = startDaemon({ config, clock: systemClock, log, redactor, selfArgv });
   for (const warning of config.warnings) log.warn("configuration", { warning });
   for (const name of Object.keys(env)) {
-    if (/^SUSPENSION_/.test(name)) log.warn("configuration", { warning: `${name} has no effect` });
     if (name.startsWith("BUN_")) log.warn("configuration", { warning: `${name} can change how this program runs` });
   }
   if (dev) stdout.write(`token: ${config.token.reveal()}\nurl: ${daemon.url}\nstate: ${config.stateDir}\n`, () => {});

@@ -4,6 +4,7 @@
  */
 import { z } from "zod";
 import { HttpError } from "../errors.ts";
+import { parseKeyList } from "../key-list.ts";
 
 const MAX_RUN_ID_CHARS = 256;
 const MAX_THREAD_ID_CHARS = 1024;
@@ -115,6 +116,14 @@ export const configSchema = z.strictObject({
     .regex(/^[\x21-\x7e]+$/, "must be printable ASCII without spaces")
     .optional(),
   env: envSchema.optional(),
+  suspensionKeys: z
+    .string()
+    // What is wrong is told without what they are.
+    .superRefine((keys, issues) => {
+      const parsed = parseKeyList(keys);
+      if (typeof parsed === "string") issues.addIssue({ code: "custom", message: parsed });
+    })
+    .optional(),
 });
 export type ConfigUpdate = z.infer<typeof configSchema>;
 

@@ -120,14 +120,14 @@ test("on :: it serves both families, and nobody can take the other one's port", 
   }
 });
 
-test("a value like tcp://… is ignored with a warning, and so is a setting without effect", async () => {
+test("a value like tcp://… is ignored with a warning; what is not safe is told", async () => {
   await using daemon = await TestDaemon.start({
-    env: { PROXY_PORT: "tcp://10.0.0.1:80", DAEMON_PORT: "0", SUSPENSION_KEYS: "k:v", BUN_CONFIG_VERBOSE_FETCH: "0" },
+    env: { PROXY_PORT: "tcp://10.0.0.1:80", DAEMON_PORT: "0", BUN_CONFIG_VERBOSE_FETCH: "0" },
   });
   const warnings = daemon.log.filter(({ event }) => event === "configuration").map(({ warning }) => warning);
   expect(warnings).toEqual([
+    "SUSPENSION_KEYS is not set: what a person is asked is not signed",
     "PROXY_PORT is ignored: it looks like a Kubernetes service link",
-    "SUSPENSION_KEYS has no effect",
     "BUN_CONFIG_VERBOSE_FETCH can change how this program runs",
   ]);
 });

@@ -29,6 +29,8 @@ function problemsOf(env: Env): readonly string[] {
   return [];
 }
 
+const UNSIGNED = "SUSPENSION_KEYS is not set: what a person is asked is not signed";
+
 test("a token is all that is needed", () => {
   const config = load(valid);
   expect(config).toMatchObject({
@@ -43,7 +45,7 @@ test("a token is all that is needed", () => {
     keepaliveMs: 15_000,
     maxRuns: 16,
     logLevel: "info",
-    warnings: [],
+    warnings: [UNSIGNED],
   });
   expect(config.token.reveal()).toBe("a-token");
   expect(`${config.token} ${JSON.stringify(config)} ${Bun.inspect(config)}`).not.toContain("a-token");
@@ -121,9 +123,52 @@ test("what Kubernetes says of a service is ignored, with a warning", () => {
   const config = load({ ...valid, PROXY_PORT: "tcp://10.0.0.1:80", DAEMON_PORT: "udp://10.0.0.1:80", PORT: "77" });
   expect(config.port).toBe(77);
   expect(config.warnings).toEqual([
+    UNSIGNED,
     "PROXY_PORT is ignored: it looks like a Kubernetes service link",
     "DAEMON_PORT is ignored: it looks like a Kubernetes service link",
   ]);
+});
+
+test("suspensions are signed with SUSPENSION_KEYS, and SUSPENSION_REQUIRED refuses to start without", () => {
+  const [one, two] = [1, 2].map((byte) => Buffer.alloc(32, byte).toString("base64url"));
+  expect(load(valid).suspension).toEqual({ keys: [], ttlMs: 86_400_000, audience: "dispatchd" });
+  const config = load({
+    ...valid,
+    SUSPENSION_KEYS: `new:${one},old:${two}`,
+    SUSPENSION_TTL_MS: "31536000000",
+    SUSPENSION_AUDIENCE: "eu-west/prod",
+    SUSPENSION_REQUIRED: "1",
+  });
+  expect(config.suspension).toMatchObject({ ttlMs: 31_536_000_000, audience: "eu-west/prod" });
+  expect(config.suspension.keys.map(({ id, key }) => [id, key.reveal()])).toEqual([
+    ["new", one ?? ""],
+    ["old", two ?? ""],
+  ]);
+  expect(config.warnings).toEqual([]);
+  expect(`${JSON.stringify(config)} ${Bun.inspect(config)}`).not.toContain(one ?? "-");
+
+  expect(problemsOf({ ...valid, SUSPENSION_REQUIRED: "1" })).toEqual([
+    "SUSPENSION_KEYS (or SUSPENSION_KEYS_FILE) is required: SUSPENSION_REQUIRED is 1",
+  ]);
+  expect(problemsOf({ SUSPENSION_REQUIRED: "1" })).toHaveLength(2);
+  for (const [keys, problem] of [
+    ["k:short", "key 1 is not kid:base64url of 32 bytes"],
+    [`a:${one} a:${two}`, "key 2 has an id that another one has"],
+    [" ", "has no key in it"],
+  ] as const) {
+    for (const required of ["0", "1"]) {
+      const env = { ...valid, SUSPENSION_KEYS: keys, SUSPENSION_REQUIRED: required };
+      expect(problemsOf(env)).toEqual([`SUSPENSION_KEYS: ${problem}`]);
+    }
+  }
+  const wrong = { SUSPENSION_AUDIENCE: "two words", SUSPENSION_TTL_MS: "0", SUSPENSION_REQUIRED: "yes" };
+  expect(
+    problemsOf({ ...valid, ...wrong })
+      .map((problem) => problem.split(" ")[0])
+      .sort(),
+  ).toEqual(Object.keys(wrong).sort());
+  // For somebody who tries it there is nothing to sign against.
+  expect(load({}, "/tmp/dev").warnings).toEqual([]);
 });
 
 test("--dev needs nothing: loopback, a token of its own, a state folder of its own", () => {

@@ -69,6 +69,9 @@ test("what cannot be set is refused as a whole, by name", async () => {
     [{ token: "é" }, "token: must be printable"],
     [{ token: "new", env: { A: 1 } }, "env.A: "],
     [{ tokens: "new" }, "tokens"],
+    [{ suspensionKeys: "" }, "suspensionKeys: has no key in it"],
+    [{ suspensionKeys: "one:too-short" }, "suspensionKeys: key 1 is not kid:base64url of 32 bytes"],
+    [{ token: "new", suspensionKeys: 5 }, "suspensionKeys: "],
     [null, ""],
   ] as const) {
     const response = await configure(update);

@@ -295,13 +295,20 @@ describe("what can be asked", () => {
   });
 });
 
+function listOf(id: string, byte: number): string {
+  return `${id}:${keyOf(id, byte).key.reveal()}`;
+}
+
 test("keys that are sent are used from then on, and the old ones no more", async () => {
   const holder = holdSuspensionKeys([KEY]);
   const { token } = await issue(STATE, holder.current());
-  holder.replace([keyOf("two", 2)]);
+  holder.replace(listOf("two", 2));
   expect((await verify(token, {}, { keys: holder.current() })).type).toBe("stale");
   const newer = await issue(STATE, holder.current());
   expect(expectValid(await verify(newer.token, {}, { keys: holder.current() })).signedBy).toBe("two");
-  holder.replace([keyOf("three", 3), KEY]);
+  holder.replace(`${listOf("three", 3)},${listOf("one", 1)}`);
   expectValid(await verify(token, {}, { keys: holder.current() }));
+  // Never back to none.
+  for (const list of ["", " , ", "one"]) expect(() => holder.replace(list)).toThrow("suspension keys: ");
+  expect(holder.current()).toHaveLength(2);
 });
