@@ -57,6 +57,7 @@ export function stateOfRun(state: ThreadState, { id, fence, hint }: RunToBegin, 
     line,
     files: start.files,
     saves: restored?.saves ?? {},
+    ...(restored?.used ? { used: restored.used } : {}),
   };
 }
 

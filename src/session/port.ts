@@ -9,7 +9,9 @@
  *   in mid-turn must not forget the conversation. `pointerWritten` resolves when the newest is.
  * - `startCheckpoints` once the harness runs; `save` ends them. When the volume was at fault it is tried again by itself,
  *   every `ORG_RETRY_EVERY_MS`, until it works, the thread has its next run, or `stop`.
- * - Nothing throws after `begin`.
+ * - `claimSuspension` is called before anything of a suspension is carried out, once `begin` has found what other runs
+ *   used. The same run may claim again: its pod may have died. `used` is final.
+ * - Nothing throws after `begin`, but for a claim that the pod's own disk does not take.
  */
 import type { SessionState, Settled } from "../frames/frame.ts";
 import type { Harness } from "../harness/port.ts";
@@ -48,8 +50,23 @@ export interface FoundSession {
   readonly reason?: string;
 }
 
+export interface ClaimOptions {
+  /** When the suspension expires, in seconds since the epoch. */
+  readonly exp: number;
+  /** For the volume: past it the claim is the pod's alone. */
+  readonly deadlineMs: number;
+  readonly signal?: AbortSignal;
+}
+
+/** `pod`: other pods cannot know of it yet, and why; the run's next save tells them. */
+export type ClaimResult =
+  | { readonly type: "claimed"; readonly durable: "volume" | "pod"; readonly reason?: string }
+  | { readonly type: "used"; readonly by: string };
+
 export interface SessionRun {
   readonly found: FoundSession;
+  /** `id` is the suspension's, of 64 characters at most. */
+  claimSuspension(id: string, runId: string, options: ClaimOptions): Promise<ClaimResult>;
   noteSession(sessionId: string): void;
   /** Resolves when the pointer of the newest noted session is written, or cannot be. */
   pointerWritten(): Promise<void>;

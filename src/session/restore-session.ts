@@ -12,6 +12,7 @@ import { hashOf } from "./save-file.ts";
 import type { SaveHead } from "./save-head.ts";
 import { compareSaves, nextTurn, placeOf, type RunKey, type SaveName } from "./save-name.ts";
 import { isSessionId, kindOfPath } from "./session-paths.ts";
+import { mergeUses, type SuspensionUse } from "./suspension-uses.ts";
 import { type Segment, type StoredFile, sizeOf, TAIL_BYTES } from "./thread-state.ts";
 
 /** Where the files are put; each by its number, the main transcript is 0. */
@@ -43,6 +44,8 @@ export interface RestoreReport {
   readonly waitedMs: number;
   /** Saves that are there and are no saves of ours, with the reason; the newest first, at most `MAX_REJECTED`. */
   readonly rejected: readonly { readonly name: SaveName; readonly reason: string }[];
+  /** Used suspensions in any head that was read; absent when there were none. */
+  readonly used?: readonly SuspensionUse[];
   /** When `choice.source` is "stored". */
   readonly restored?: Restored;
 }
@@ -57,6 +60,8 @@ export interface Restored {
   readonly bytes: number;
   /** Side files that were not whole. */
   readonly leftOut: readonly string[];
+  /** Used suspensions in its head. */
+  readonly used?: readonly SuspensionUse[];
 }
 
 export interface Waiting {
@@ -96,6 +101,7 @@ export async function restoreSession(
         continue;
       }
     }
+    const used = await reading.used();
     return {
       choice:
         choice.source === "stored" && !restored ? { ...choice, source: "none", blind: true, reason: GONE } : choice,
@@ -104,6 +110,7 @@ export async function restoreSession(
       fence: names.reduce((max, name) => Math.max(max, placeOf(name).fence), 0),
       waitedMs: Math.round(clock.monotonic() - startedAt),
       rejected: reading.rejected.slice(0, MAX_REJECTED),
+      ...(used.length > 0 ? { used } : {}),
       ...(restored ? { restored } : {}),
     };
   }
@@ -180,7 +187,13 @@ class Reading {
     }
     const kept = new Set(placed.flatMap(({ segments }) => segments.map(({ save }) => save as string)));
     const keptSaves = Object.fromEntries(Object.entries(saves).filter(([save]) => kept.has(save)));
-    return { ...facts, files: placed, saves: keptSaves, bytes, leftOut };
+    return { ...facts, ...(head.used ? { used: head.used } : {}), files: placed, saves: keptSaves, bytes, leftOut };
+  }
+
+  /** Also those of saves that were not taken: whoever wrote them used the suspension. */
+  async used(): Promise<SuspensionUse[]> {
+    const results = await Promise.all(this.#heads.values());
+    return mergeUses(...results.map((result) => (result.type === "head" ? (result.head.used ?? []) : [])));
   }
 
   #head(name: SaveName): Promise<HeadResult> {

@@ -1,5 +1,6 @@
 /** The head of a save: whose session it is, where it comes from, and of which pieces its files are made. */
 import { isSaveName, type RunKey, type SaveName } from "./save-name.ts";
+import { parseUses, type SuspensionUse } from "./suspension-uses.ts";
 
 export interface SaveHead {
   readonly thread: string;
@@ -16,6 +17,8 @@ export interface SaveHead {
   readonly saves: readonly (readonly [name: SaveName, bytes: number])[];
   /** The main transcript first. */
   readonly files: readonly HeadFile[];
+  /** Suspensions of the thread that are used up; absent when there are none. */
+  readonly used?: readonly SuspensionUse[];
 }
 
 export interface HeadFile {
@@ -47,7 +50,7 @@ export function parseHead(text: string): SaveHead | string {
     return "its head is no JSON";
   }
   if (!isObject(value)) return "its head is no object";
-  const { thread, session, harness, part, parent, line, saves, files } = value;
+  const { thread, session, harness, part, parent, line, saves, files, used: uses } = value;
   if (typeof thread !== "string" || typeof session !== "string" || typeof harness !== "string") {
     return "its head lacks thread, session or harness";
   }
@@ -59,6 +62,7 @@ export function parseHead(text: string): SaveHead | string {
   if (!Array.isArray(files) || !files.every((file) => isHeadFile(file, saves.length))) {
     return "its head's files are not described";
   }
+  const used = parseUses(uses);
   return {
     thread,
     session,
@@ -68,6 +72,7 @@ export function parseHead(text: string): SaveHead | string {
     line: line as RunKey[],
     saves,
     files,
+    ...(used.length > 0 ? { used } : {}),
   };
 }
 

@@ -7,10 +7,11 @@ import { listSaves } from "./list-saves.ts";
 import type { LocalFile, LocalFiles } from "./local-files.ts";
 import { KEEP_OWN, LOST_AFTER_MS, planDeletions } from "./plan-deletions.ts";
 import { filesToGather, planSegments, type SegmentPlan } from "./plan-segments.ts";
-import type { SaveSource } from "./read-save.ts";
+import { readHead, type SaveSource } from "./read-save.ts";
 import { encodeFrames, encodeSave, hashOf } from "./save-file.ts";
 import { type HeadFile, LINE_RUNS } from "./save-head.ts";
 import { compareSaves, isMarked, runKeyOf, type SaveName } from "./save-name.ts";
+import { holdsAll, otherUser, type SuspensionUse } from "./suspension-uses.ts";
 import {
   keyOfRun,
   nextName,
@@ -29,6 +30,10 @@ export interface SaveOrder {
   readonly harness: string;
   /** The run that saves, as `SavingRun.id`. */
   readonly run: string;
+  /** The used suspensions of the thread that this pod knows of: they go into the head. */
+  readonly used?: readonly SuspensionUse[];
+  /** One of them that the run is about to use, if no other run's save says that it did. */
+  readonly claim?: SuspensionUse;
   /** How many of the pod's own saves are kept, when it is not the usual number. */
   readonly keepOwn?: number;
 }
@@ -41,10 +46,15 @@ export type SaveReport =
   /** Another run's save is above. This run saves no more. */
   | { readonly type: "passed"; readonly by: SaveName }
   /** The thread's state belongs to a later run of this pod. */
-  | { readonly type: "superseded" };
+  | { readonly type: "superseded" }
+  /** Another run has used the suspension. */
+  | { readonly type: "used"; readonly by: string };
 
 /** Text of one file of the store at most; more news makes several. */
 const FILE_TEXT_BYTES = 32 << 20;
+
+/** Runs whose heads are looked at before a suspension is used. */
+const MAX_OTHERS = 8;
 
 type WritingState = ThreadState & { readonly run: SavingRun };
 
@@ -103,6 +113,8 @@ async function saveAs(
 
   const names = await listSaves(source);
   const next = nextName(state.run);
+  const usedBy = order.claim && (await whoUsed(source, order.claim, others(names, next)));
+  if (usedBy !== undefined) return { type: "used", by: usedBy };
   const by = names.find((name) => runKeyOf(name) !== runKeyOf(next) && compareSaves(name, next) > 0);
   if (by) {
     await stateFile.write({ ...state, run: { ...state.run, passedBy: by } });
@@ -114,7 +126,12 @@ async function saveAs(
   for (const file of found) planned.push(await planFile(file, state, present, local));
   const plans = gather(planned);
   const { last } = state;
-  const stands = last !== undefined && names.includes(last.name) && isMarked(last.name) === state.run.marked;
+  const { used = [] } = order;
+  const stands =
+    last !== undefined &&
+    names.includes(last.name) &&
+    isMarked(last.name) === state.run.marked &&
+    holdsAll(state.used ?? [], used);
   if (stands && plans.every(isStored) && plans.length === state.files.length) {
     return { type: "unchanged", name: last.name };
   }
@@ -132,8 +149,8 @@ async function saveAs(
     name = nextName(run);
     state = { ...state, run: { ...run, number: run.number + 1 }, own: [...state.own, { name, refs: [] }] };
     await stateFile.write(state);
-    const written = await writeFile(source, local, name, state, group, isLast);
-    state = isLast ? withLast(written.state, name) : written.state;
+    const written = await writeFile(source, local, name, state, group, isLast ? { used } : "part");
+    state = isLast ? { ...withLast(written.state, name), used } : written.state;
     bytes += written.bytes;
     await stateFile.write(state);
   }
@@ -141,6 +158,25 @@ async function saveAs(
   if (deleted.length > 0)
     await stateFile.write({ ...state, own: state.own.filter((save) => !deleted.includes(save.name)) });
   return { type: "saved", name, bytes, deleted: deleted.length };
+}
+
+/** Of two pods that were given one suspension, the later to list sees what the earlier wrote: as far as a volume tells. */
+async function whoUsed(
+  source: SaveSource,
+  claim: SuspensionUse,
+  names: readonly SaveName[],
+): Promise<string | undefined> {
+  const heads = await Promise.all(names.map((name) => readHead(source, name)));
+  const uses = heads.flatMap((result) => (result.type === "head" ? (result.head.used ?? []) : []));
+  return otherUser(uses, claim);
+}
+
+/** The newest save of each other run, the newest run first: those that may have begun meanwhile. */
+function others(names: readonly SaveName[], next: SaveName): SaveName[] {
+  const newest = new Map<string, SaveName>();
+  for (const name of [...names].sort(compareSaves)) newest.set(runKeyOf(name), name);
+  newest.delete(runKeyOf(next));
+  return [...newest.values()].reverse().slice(0, MAX_OTHERS);
 }
 
 /** Of the saves that the stored files refer to, those that the volume shows in their full length. */
@@ -246,7 +282,7 @@ async function writeFile(
   name: SaveName,
   state: WritingState,
   pieces: readonly Piece[],
-  isLast: boolean,
+  kind: "part" | { readonly used: readonly SuspensionUse[] },
 ): Promise<{ state: WritingState; bytes: number }> {
   const texts: Uint8Array[] = [];
   for (const { file, from, to } of pieces) texts.push(await local.read(file.path, from, to));
@@ -266,15 +302,17 @@ async function writeFile(
   const { session = { id: "", harness: "" }, run, line } = state;
   const facts = { thread: source.threadId, session: session.id, harness: session.harness };
   const saves = refsOf(files).filter((save) => save !== name);
-  const head = isLast
-    ? {
-        ...facts,
-        ...(run.marked && run.parent ? { parent: run.parent } : {}),
-        line: line.slice(0, LINE_RUNS),
-        saves: saves.map((save) => [save, state.saves[save] ?? 0] as const),
-        files: files.map((file) => headFile(file, saves)),
-      }
-    : { ...facts, part: true as const, line: line.slice(0, LINE_RUNS), saves: [], files: [] };
+  const head =
+    kind === "part"
+      ? { ...facts, part: true as const, line: line.slice(0, LINE_RUNS), saves: [], files: [] }
+      : {
+          ...facts,
+          ...(run.marked && run.parent ? { parent: run.parent } : {}),
+          line: line.slice(0, LINE_RUNS),
+          saves: saves.map((save) => [save, state.saves[save] ?? 0] as const),
+          files: files.map((file) => headFile(file, saves)),
+          ...(kind.used.length > 0 ? { used: kind.used } : {}),
+        };
   const { pieces: bytesOf, bytes } = encodeSave(
     name,
     head,

@@ -3,19 +3,21 @@ import { constants } from "node:fs";
 import { open, stat } from "node:fs/promises";
 import type { Clock } from "../clock/port.ts";
 import { messageOf } from "../errors.ts";
-import type { Settled } from "../frames/frame.ts";
 import type { Log } from "../log/port.ts";
-import type { FlightResult, OrgFs } from "../orgfs/port.ts";
+import type { OrgFs } from "../orgfs/port.ts";
 import { checkpoint } from "./checkpoints.ts";
+import { claimSuspension, type StoredClaim } from "./claim-suspension.ts";
 import { findTranscript } from "./find-transcript.ts";
 import type {} from "./jobs.ts";
 import type { Pointers } from "./pointer.ts";
 import type { BeginOrder, FoundSession, SessionRun } from "./port.ts";
-import { runKeyOf, type SaveName } from "./save-name.ts";
 import type { SaveReport } from "./save-session.ts";
 import type { SessionOwners } from "./session-owners.ts";
+import { newestOf, notSaved, type Saved, settleSave } from "./settle-save.ts";
 import type { StorePlace } from "./store-place.ts";
-import { keyOfRun, type StateFile } from "./thread-state.ts";
+import { mergeUses, type SuspensionUse } from "./suspension-uses.ts";
+import type { StateFile } from "./thread-state.ts";
+import type { UsedSuspensions } from "./used-suspensions.ts";
 import { needleOf } from "./user-text.ts";
 
 export interface SessionRunParts {
@@ -27,6 +29,7 @@ export interface SessionRunParts {
   readonly log: Log;
   readonly pointers: Pointers;
   readonly owners: SessionOwners;
+  readonly used: UsedSuspensions;
   readonly checkpointMs: number;
   readonly ioBudgetMs: number;
   /** How a run whose last save failed is saved afterwards. */
@@ -56,14 +59,8 @@ const LOOK_BYTES = 1 << 20;
 /** Of the time for the last save, what a checkpoint may take that is under way. */
 const CHECKPOINT_SHARE = 1 / 3;
 
-interface Saved {
-  readonly settled: Settled;
-  /** `ends`: this run saves no more. `later`: the volume was at fault, and another time it may work. */
-  readonly next: "goes on" | "later" | "ends";
-}
-
 export function createSessionRun(parts: SessionRunParts): SessionRun {
-  const { order, found, sizeBefore, clock, log, pointers, owners, store } = parts;
+  const { order, found, sizeBefore, clock, log, pointers, owners, used, store } = parts;
   const { harness, threadId } = order;
   const { resume, sessionFiles } = harness.capabilities;
   const stopped = new AbortController();
@@ -88,17 +85,24 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
   const transcript = async (): Promise<string | undefined> =>
     sessionFiles && sessionId ? findTranscript(harness.configDir, sessionFiles, sessionId) : undefined;
 
-  async function trySave(deadlineMs: number, signal?: AbortSignal): Promise<Saved> {
-    if (!store) return notSaved("no org volume", "ends");
+  async function trySave(deadlineMs: number, signal?: AbortSignal, claim?: SuspensionUse): Promise<Saved> {
     if (!sessionFiles) return notSaved("the harness keeps no session files", "ends");
+    if (!store) return notSaved("no org volume", "ends");
     if (sessionId === undefined) return notSaved("the turn has no session", "goes on");
     await pointer;
     if (!isOurs) return notSaved("the session belongs to another thread of this pod", "ends");
     if (!store.mounted()) return notSaved("the org volume is not mounted", "later");
     const startedAt = clock.monotonic();
+    const uses = await knownUses();
     const input = {
       ...store.place,
-      order: { session: sessionId, harness: harness.id, run: store.run },
+      order: {
+        session: sessionId,
+        harness: harness.id,
+        run: store.run,
+        used: claim ? mergeUses(uses, [claim]) : uses,
+        ...(claim ? { claim } : {}),
+      },
       configDir: harness.configDir,
       sessionFiles,
       state: store.statePath,
@@ -113,15 +117,33 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
     };
     const before = await newestOf(store);
     const result = await store.orgFs.fly("session-save", input, options);
-    const saved = await settle(result, before, store);
+    const saved = await settleSave(result, before, store);
     const elapsedMs = Math.round(clock.monotonic() - startedAt);
     const facts = { ...saved.settled, elapsedMs };
+    // Nothing was to be saved then.
+    if (saved.usedBy !== undefined) return saved;
     if (!saved.settled.saved) log.warn("session not saved", facts);
     else if (saved.settled.bytes !== 0) {
       store.onSaved(saved.settled.bytes ?? 0);
       log.info("session saved", facts);
     }
     return saved;
+  }
+
+  /** A save without them is better than none: the pod keeps them itself. */
+  async function knownUses(): Promise<readonly SuspensionUse[]> {
+    try {
+      return await used.read(threadId);
+    } catch (error) {
+      log.error("used suspensions not read", { reason: messageOf(error) });
+      return [];
+    }
+  }
+
+  async function storeClaim(use: SuspensionUse, deadlineMs: number, signal?: AbortSignal): Promise<StoredClaim> {
+    const { settled, usedBy } = await trySave(deadlineMs, signal, use);
+    if (usedBy !== undefined) return { type: "used", by: usedBy };
+    return settled.saved ? { type: "stored" } : { type: "not-stored", reason: settled.reason ?? "it was not saved" };
   }
 
   /** While the pod lives: until it is saved, or the thread has its next run. */
@@ -144,6 +166,13 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
       pointer = pointer.then(() => writePointer(id));
     },
     pointerWritten: () => pointer,
+    async claimSuspension(id, runId, { exp, deadlineMs, signal }) {
+      const use = { id, run: runId, exp };
+      const result = await claimSuspension(threadId, use, used, () => storeClaim(use, deadlineMs, signal));
+      if (result.type === "used") log.warn("suspension refused", { suspension: id, usedBy: result.by });
+      else log.info("suspension claimed", { suspension: id, ...result });
+      return result;
+    },
     startCheckpoints() {
       if (!store || !sessionFiles) return;
       const needle = needleOf(order.input.userMessage);
@@ -182,55 +211,6 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
       hurried.abort();
     },
   };
-}
-
-async function settle(result: FlightResult<SaveReport>, before: SaveName | undefined, store: RunStore): Promise<Saved> {
-  if (result.type === "done") return settleReport(result.output);
-  // It may have been lost after it had written.
-  const generation = await newestOf(store);
-  if (generation !== undefined && generation !== before)
-    return { settled: { saved: true, generation }, next: "goes on" };
-  const settled = { saved: false, ...(generation ? { generation } : {}), reason: reasonOf(result) };
-  return { settled, next: "later" };
-}
-
-function notSaved(reason: string, next: Saved["next"]): Saved {
-  return { settled: { saved: false, reason }, next };
-}
-
-function reasonOf(result: Exclude<FlightResult<unknown>, { type: "done" }>): string {
-  switch (result.type) {
-    case "failed":
-      return `the save failed: ${result.code}`;
-    case "overdue":
-      return "the org volume did not take the save in time";
-    case "refused":
-      return "the org volume hangs";
-    case "aborted":
-      return "the save was called off";
-  }
-}
-
-function settleReport(report: SaveReport): Saved {
-  switch (report.type) {
-    case "saved":
-      return { settled: { saved: true, generation: report.name, bytes: report.bytes }, next: "goes on" };
-    case "unchanged":
-      return { settled: { saved: true, generation: report.name, bytes: 0 }, next: "goes on" };
-    case "no-transcript":
-      return notSaved("the session has no transcript", "goes on");
-    case "passed":
-      return notSaved("a later run has saved the thread", "ends");
-    case "superseded":
-      return notSaved("the thread's next run on this pod saves it", "ends");
-  }
-}
-
-/** The newest save of this run that the pod knows of. */
-async function newestOf({ state, run }: RunStore): Promise<SaveName | undefined> {
-  const known = await state.read().catch(() => undefined);
-  if (known?.run?.id !== run || !known.last) return undefined;
-  return runKeyOf(known.last.name) === keyOfRun(known.run) ? known.last.name : undefined;
 }
 
 /** What came after so many bytes; of a file that has become shorter, all of it is new. */

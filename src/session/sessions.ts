@@ -23,6 +23,7 @@ import { createSessionOwners } from "./session-owners.ts";
 import { isSessionId } from "./session-paths.ts";
 import { createSessionRun, type RunStore } from "./session-run.ts";
 import { NO_STATE, sizeOf, type ThreadState } from "./thread-state.ts";
+import { createUsedSuspensions } from "./used-suspensions.ts";
 
 export interface SessionsParts {
   readonly clock: Clock;
@@ -60,6 +61,7 @@ interface Begun {
 export function createSessions(parts: SessionsParts): Sessions {
   const { clock, metrics, pointers, folder, config, org } = parts;
   const owners = createSessionOwners(folder);
+  const used = createUsedSuspensions(folder, clock);
   const swept = sweepStaging(folder, parts.log);
   const stopped = new AbortController();
   /** Of each thread, aborts when its next run begins: that one saves what is left, and waits for no other. */
@@ -82,7 +84,7 @@ export function createSessions(parts: SessionsParts): Sessions {
     const passed = new AbortController();
     newest.set(threadId, passed);
     const again = { retryEveryMs: config.org.retryEveryMs, stop: AbortSignal.any([stopped.signal, passed.signal]) };
-    const common = { order, clock, log, pointers, owners, checkpointMs, ioBudgetMs, again };
+    const common = { order, clock, log, pointers, owners, used, checkpointMs, ioBudgetMs, again };
     const { resume, sessionFiles } = harness.capabilities;
     if (!resume) return createSessionRun({ ...common, sizeBefore: 0, found: { state: "fresh" }, store: null });
     const local = await findLocal(order);
@@ -113,6 +115,7 @@ export function createSessions(parts: SessionsParts): Sessions {
     const startedAt = clock.monotonic();
     try {
       const asked = await askStore(order, store, localSession, staging, signal);
+      await used.add(threadId, [...(asked.report?.used ?? []), ...(state.used ?? [])]);
       // The thread's last save may have come to its end meanwhile.
       const now = (await stateFile.read()) ?? NO_STATE;
       const begun = await take(order, asked, local, now, store.run, staging, log);

@@ -3,7 +3,9 @@
  * are its own. Written before and after each file that a flight writes, so that a flight that is cut off takes no name
  * twice and is not begun anew. On the pod's own disk, in the daemon's half of the state folder.
  */
+
 import { compareSaves, formatSaveName, type RunKey, runKeyOf, type SaveName } from "./save-name.ts";
+import type { SuspensionUse } from "./suspension-uses.ts";
 
 export interface ThreadState {
   readonly session?: { readonly id: string; readonly harness: string };
@@ -20,6 +22,8 @@ export interface ThreadState {
   readonly own: readonly OwnSave[];
   /** The newest unmarked save that this pod read back from the volume. */
   readonly proof?: OwnSave;
+  /** Used suspensions in the head of `last`. */
+  readonly used?: readonly SuspensionUse[];
 }
 
 export interface SavingRun {

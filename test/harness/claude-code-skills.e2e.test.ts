@@ -27,7 +27,7 @@ function jobsOf(bench: HarnessBench) {
     org,
     home: () => bringHome({ ...input("home"), configDir: bench.configDir }),
     sets: () => bringSets({ ...input("public"), layout: "many", used: [] }),
-    back: () => returnSkills({ ...input("home"), checkouts: [bench.repo], quietMs: 0 }),
+    back: () => returnSkills({ ...input("home"), checkouts: [bench.repo], quietMs: 0, patienceMs: 50 }),
   };
 }
 

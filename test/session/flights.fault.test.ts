@@ -8,76 +8,18 @@ import { restoreSession } from "../../src/session/restore-session.ts";
 import type { SaveFolder } from "../../src/session/save-folder.ts";
 import { saveSession } from "../../src/session/save-session.ts";
 import { createSealer } from "../../src/session/sealing.ts";
+import type { SuspensionUse } from "../../src/session/suspension-uses.ts";
 import { NO_STATE } from "../../src/session/thread-state.ts";
 import { Chance } from "./model/chance.ts";
 import { MemoryLocalFiles, MemoryStaging, MemoryStateFile } from "./model/memory-ports.ts";
 import { type BackendFile, errno, Mount } from "./model/mount.ts";
+import { FAULTS, Saboteur } from "./model/saboteur.ts";
 
 const THREAD = "thread";
 const FILES = { main: "projects/*/<id>.jsonl", side: "projects/*/<id>" };
 const MAIN = "projects/p/s.jsonl";
 const SIDE = "projects/p/s/tool.txt";
 const SEALERS = { plain: createSealer(THREAD, []), sealed: createSealer(THREAD, [new Uint8Array(32)]) };
-
-type Fault = "EIO" | "ENOSPC" | "ESTALE" | "short write" | "killed before" | "killed after";
-const FAULTS: readonly Fault[] = ["EIO", "ENOSPC", "ESTALE", "short write", "killed before", "killed after"];
-
-/** Counts operations of the ports of one flight, and lets the n-th go wrong. A killed flight does nothing any more. */
-class Saboteur {
-  operations = 0;
-  happened = false;
-  #dead = false;
-  readonly #killed = Promise.withResolvers<void>();
-  constructor(
-    readonly at: number,
-    readonly fault: Fault,
-  ) {}
-
-  async run<T>(work: () => Promise<T>, halfWay?: () => Promise<unknown>): Promise<T> {
-    if (this.#dead) return new Promise(() => {});
-    if (++this.operations !== this.at) return work();
-    this.happened = true;
-    switch (this.fault) {
-      case "killed before":
-        return this.#kill();
-      case "killed after":
-        await work();
-        return this.#kill();
-      case "short write":
-        await halfWay?.();
-        throw errno("ENOSPC");
-      default:
-        throw errno(this.fault);
-    }
-  }
-
-  /** The flight's result, or nothing when it was killed. */
-  lasting<T>(flight: Promise<T>): Promise<T | undefined> {
-    return Promise.race([flight, this.#killed.promise.then(() => undefined)]);
-  }
-
-  #kill(): Promise<never> {
-    this.#dead = true;
-    this.#killed.resolve();
-    return new Promise(() => {});
-  }
-
-  folder(inner: SaveFolder): SaveFolder {
-    return {
-      list: () => this.run(() => inner.list()),
-      stat: (name) => this.run(() => inner.stat(name)),
-      read: (name, offset, length) => this.run(() => inner.read(name, offset, length)),
-      remove: (name) => this.run(() => inner.remove(name)),
-      write: (name, pieces) => {
-        const half = Buffer.concat([...pieces]);
-        return this.run(
-          () => inner.write(name, pieces),
-          () => inner.write(name, [half.subarray(0, half.length >> 1)]),
-        );
-      },
-    };
-  }
-}
 
 class World {
   readonly backend = new Map<string, BackendFile>();
@@ -91,9 +33,15 @@ class World {
     this.state.state = stateOfRun(NO_STATE, { id: "r".repeat(16) }, { source: "none", report: EMPTY_REPORT });
   }
 
-  async save(saboteur?: Saboteur) {
+  async save(saboteur?: Saboteur, claim?: SuspensionUse) {
     const folder = saboteur ? saboteur.folder(this.mount) : this.mount;
-    const order = { session: "s", harness: "h", run: "r".repeat(16), keepOwn: 2 };
+    const order = {
+      session: "s",
+      harness: "h",
+      run: "r".repeat(16),
+      keepOwn: 2,
+      ...(claim ? { claim, used: [claim] } : {}),
+    };
     const state = saboteur
       ? {
           read: () => saboteur.run(() => this.state.read()),
@@ -169,6 +117,30 @@ for (const [kind, sealer] of Object.entries(SEALERS)) {
         expect((await world.read()).files).toEqual(after);
       }
       expect(n).toBeGreaterThan(10);
+    });
+
+    test(`the claim of a suspension, ${kind}: ${fault} at every operation`, async () => {
+      const claim = { id: "suspension", run: "a run", exp: 1 };
+      let happened = true;
+      let n = 0;
+      while (happened) {
+        const world = await prepared(sealer);
+        const content = contentOf(world);
+        const saboteur = new Saboteur(++n, fault);
+        const result = await saboteur.lasting(world.save(saboteur, claim)).catch((error) => {
+          if (!saboteur.happened) throw error;
+        });
+        happened = saboteur.happened;
+        const { report, files } = await world.read();
+        expect(files).toEqual(content);
+        expect([[], [claim]]).toContainEqual([...(report.used ?? [])]);
+        if (result) expect(report.used).toEqual([claim]);
+        // Whether it was told or not: the run has it, and says so once more.
+        expect(["saved", "unchanged"]).toContain((await world.save(undefined, claim)).type);
+        const again = await world.read();
+        expect([again.report.used, again.files] as unknown).toEqual([[claim], content]);
+      }
+      expect(n).toBeGreaterThan(5);
     });
 
     test(`restore, ${kind}: ${fault} at every operation`, async () => {

@@ -80,6 +80,32 @@ needsMount(
 );
 
 needsMount(
+  "the claim of a suspension: seen through another mount; a volume that hangs bounds it, and the late save tells",
+  async () => {
+    const claim = { exp: Math.floor(Date.now() / 1000) + 3600, deadlineMs: 800 };
+    await using a = await MountedPod.start();
+    await using b = await MountedPod.start({ backing: a.mount.backing });
+    await a.pod.turn("thread", "one\n", { fence: 1 });
+    const run = await a.pod.begin("thread", { fence: 2 });
+    expect(await run.claimSuspension("first", "r1", claim)).toEqual({ type: "claimed", durable: "volume" });
+    const other = await b.pod.begin("thread", { fence: 3 });
+    expect(await other.claimSuspension("first", "r2", claim)).toEqual({ type: "used", by: "r1" });
+
+    await b.mount.hold({ ops: ["create", "write"] });
+    const startedAt = performance.now();
+    const reason = "the org volume did not take the save in time";
+    expect(await other.claimSuspension("second", "r2", claim)).toEqual({ type: "claimed", durable: "pod", reason });
+    expect(performance.now() - startedAt).toBeLessThan(1500);
+    await b.mount.release();
+    expect(await other.save({ deadlineMs: 5000 })).toMatchObject({ saved: true });
+    const late = await a.pod.begin("thread", { fence: 4 });
+    expect(await late.claimSuspension("second", "r3", claim)).toEqual({ type: "used", by: "r2" });
+    expect(await a.pod.read("projects/p/s1.jsonl")).toBe("one\n");
+  },
+  20_000,
+);
+
+needsMount(
   "a volume that hangs in the restore costs the budget and the history, and comes back",
   async () => {
     await using a = await MountedPod.start();

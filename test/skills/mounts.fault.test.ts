@@ -195,3 +195,17 @@ needsMount("a run without changes asks the volume for listings alone", async () 
   await own.skills.afterRun({ checkout: own.checkout });
   expect(Object.values(await home.counts()).reduce((sum, count) => sum + count, 0)).toBe(0);
 });
+
+test("a skill that changed on both sides is told, also when it is noticed before a run", async () => {
+  await using own = await pod(["home"]);
+  const skill = join(await own.sidecar.provide("home"), "skills/gardens/SKILL.md");
+  await mkdir(join(skill, ".."), { recursive: true });
+  await writeFile(skill, skillText("old"));
+  await own.skills.bring();
+  await writeFile(join(own.seen, "gardens/SKILL.md"), skillText("of the agent"));
+  await writeFile(skill, skillText("of somebody else"));
+  expect(await own.skills.bring()).toEqual({ state: "ready" });
+  const told = own.log.said.filter(({ event }) => event === "skill changed on both sides");
+  const keptAs = expect.stringMatching(/^gardens-[0-9a-f]{8}$/);
+  expect(told).toMatchObject([{ level: "warn", fields: { name: "gardens", keptAs } }]);
+});

@@ -13,13 +13,14 @@ async function onVolume(pod: SkillsPod): Promise<Record<string, string>> {
   return Object.fromEntries(Object.entries(all).filter(([path]) => !path.endsWith(HASH_FILE)));
 }
 
+/** Skills' own files alone, not the claims. */
 function watching(written: string[], before?: (path: string) => void): VolumeFiles {
   return {
     ...diskFiles,
     write: async (path, bytes) => {
       before?.(path);
       await diskFiles.write(path, bytes);
-      written.push(path);
+      if (!path.includes("/.dispatchd-claims/")) written.push(path);
     },
   };
 }

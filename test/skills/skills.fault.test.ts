@@ -39,6 +39,7 @@ function faultAt(n: number, kind: FaultKind): { files: VolumeFiles; reached: () 
         () => diskFiles.write(path, bytes.subarray(0, bytes.length >> 1)),
       ),
     makeFolder: (path) => call(() => diskFiles.makeFolder(path)),
+    remove: (path) => call(() => diskFiles.remove(path)),
   };
   return { files, reached: () => calls >= n };
 }
@@ -144,3 +145,76 @@ for (const kind of FAULTS) {
     });
   }, 30_000);
 }
+
+/** The volume's files, with something that happens right before call `n`. */
+function interruptedAt(n: number, happens: () => Promise<unknown>): { files: VolumeFiles; reached: () => boolean } {
+  let calls = 0;
+  async function call<T>(work: () => Promise<T>): Promise<T> {
+    calls += 1;
+    if (calls === n) await happens();
+    return work();
+  }
+  const files: VolumeFiles = {
+    list: (path) => call(() => diskFiles.list(path)),
+    look: (path) => call(() => diskFiles.look(path)),
+    read: (path, maxBytes) => call(() => diskFiles.read(path, maxBytes)),
+    write: (path, bytes) => call(() => diskFiles.write(path, bytes)),
+    makeFolder: (path) => call(() => diskFiles.makeFolder(path)),
+    remove: (path) => call(() => diskFiles.remove(path)),
+  };
+  return { files, reached: () => calls >= n };
+}
+
+for (const known of [true, false]) {
+  const what = known ? "a skill that both have" : "a new skill of one name";
+  test(`another pod returns ${what} between any two calls: both versions are whole on the volume`, async () => {
+    for (let n = 1; ; n++) {
+      await using pod = await SkillsPod.open();
+      await using other = await pod.neighbour();
+      await using reader = await pod.neighbour();
+      if (known) await pod.plant("rockets", version("old"));
+      for (const each of [pod, other]) await each.bring();
+      await pod.write("rockets", version("mine"));
+      await other.write("rockets", version("ours"));
+      const { files, reached } = interruptedAt(n, () => other.giveBack());
+      const conflicts = (await pod.giveBack({}, files)).conflicts;
+      if (!reached()) {
+        expect(n).toBeGreaterThan(10);
+        return;
+      }
+      expect(await reader.bring()).toMatchObject({ leftOut: [], conflicts: [] });
+      const all = Object.entries(await treeOf(reader.skills));
+      const mains = all.filter(([path]) => path.endsWith("/SKILL.md"));
+      expect(mains.map(([, text]) => text).sort()).toEqual(["mine skill\n", "ours skill\n"]);
+      expect(mains.map(([path]) => path)).toContain("rockets/SKILL.md");
+      for (const [path, text] of mains) {
+        const label = text.split(" ")[0] ?? "";
+        await expectWhole(reader.skills, path.split("/")[0] ?? "", [version(label)]);
+      }
+      // One of the two gave way, and neither does so again.
+      const settled = [await pod.bring(), await other.bring(), await pod.giveBack(), await other.giveBack()];
+      expect(settled.flatMap((each) => each.conflicts)).toEqual([]);
+      expect(conflicts.length).toBeLessThanOrEqual(1);
+      for (const each of [pod, other]) expect(await treeOf(each.skills)).toEqual(Object.fromEntries(all));
+    }
+  }, 30_000);
+}
+
+test("pods that return a skill at the same moment: all their versions are on the volume", async () => {
+  for (let round = 0; round < 8; round++) {
+    await using first = await SkillsPod.open();
+    await first.plant("rockets", version("old"));
+    const pods = [first, await first.neighbour(), await first.neighbour()];
+    try {
+      for (const each of pods) await each.bring();
+      for (const [index, each] of pods.entries()) await each.write("rockets", version(`number ${index}`));
+      await Promise.all(pods.map((each) => each.giveBack({ patienceMs: 5000 })));
+      await using reader = await first.neighbour();
+      expect(await reader.bring()).toMatchObject({ leftOut: [], count: pods.length });
+      const texts = Object.entries(await treeOf(reader.skills)).filter(([path]) => path.endsWith("/SKILL.md"));
+      expect(texts.map(([, text]) => text).sort()).toEqual(pods.map((_, index) => `number ${index} skill\n`));
+    } finally {
+      for (const each of pods.slice(1)) await each[Symbol.asyncDispose]();
+    }
+  }
+}, 30_000);

@@ -42,6 +42,8 @@ export interface ReturnInput extends VolumeInput {
   readonly checkouts: readonly string[];
   /** A skill that changed since is left for later: it is being written. 0: none is. */
   readonly quietMs: number;
+  /** The longest wait for another pod that writes the same skill. */
+  readonly patienceMs: number;
 }
 
 export interface LeftOut {

@@ -6,6 +6,7 @@
  *     own/skills/sets/        which copy of a set is the newest, one file a set
  *     own/skills/strays/      skills of checkouts that were adopted, one file each
  *     own/skills/staging/     copies being made, and what they replace
+ *     own/skills/pod          a name that this pod alone has, for its claims on the volume
  *     agent/skills/home/      the org's own skills, linked as <configDir>/skills           the agent's
  *     agent/skills/sets/      read-only sets: <volume>/<random>/<set>/skills/<skill>       to be read by the agent
  *
@@ -14,7 +15,18 @@
  *
  * Synchronous throughout: it runs in workers, where the threads of asynchronous work may all hang at the volume.
  */
-import { chmodSync, existsSync, lchownSync, lstatSync, mkdirSync, readdirSync, renameSync, rmSync } from "node:fs";
+import {
+  chmodSync,
+  existsSync,
+  lchownSync,
+  lstatSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import { join } from "node:path";
 import { fileNameOf } from "../../disk.ts";
 import { randomHex } from "../../random-hex.ts";
@@ -33,6 +45,8 @@ export interface PodFolders {
   readonly strays: string;
   /** The copies of this volume's sets. */
   readonly setCopies: string;
+  /** The file with the pod's name. */
+  readonly pod: string;
   /** This flight's alone, empty. */
   readonly staging: string;
 }
@@ -62,10 +76,20 @@ export function layOutPodFolders(stateDir: string, volume: string, agent: Owner 
     suspects: dir(0o700, "own", "skills", "suspects"),
     sets: dir(0o700, "own", "skills", "sets"),
     strays: dir(0o700, "own", "skills", "strays"),
+    pod: join(stateDir, "own", "skills", "pod"),
     home,
     setCopies: dir(0o755, "agent", "skills", "sets", key),
     staging: dir(0o700, "own", "skills", "staging", key, randomHex(8)),
   };
+}
+
+/** A name that no other pod has, the same in all flights. One flight at a time. */
+export function podNameIn({ pod }: PodFolders): string {
+  const known = existsSync(pod) ? readFileSync(pod, "utf8") : "";
+  if (/^[0-9a-f]{16}$/.test(known)) return known;
+  const name = randomHex(8);
+  writeFileSync(pod, name, { mode: 0o600 });
+  return name;
 }
 
 export function newFolder(parent: string): string {

@@ -4,17 +4,19 @@
  * file of hashes last: whoever reads before that finds hashes that differ, or no skill. Where there is no such file yet,
  * one goes before the others too. What the agent deleted stays.
  *
- * A skill that changed on the volume as well is not overwritten: the pod's version is put beside it under another name.
+ * A skill that changed on the volume as well is not overwritten: the pod's version is put beside it under another name. So
+ * that two pods cannot both find it unchanged, each claims it before it compares, until it has written.
  * Told apart from that is what a lost flight of this pod left half-written: it is gone on with.
  */
 import { join } from "node:path";
 import { errnoOf } from "../../errors.ts";
 import { adoptStrays } from "./adopt-strays.ts";
 import type { PodSkill } from "./agent-tree.ts";
+import { claimsOn } from "./claims.ts";
 import { type FileSums, formatHashFile, HASH_FILE, sumOf } from "./hash-file.ts";
 import type { Conflict, LeftOut, ReturnedSkills, ReturnInput } from "./jobs.ts";
 import { MAX_SKILL_BYTES, MAX_VOLUME_BYTES, SKILL_FILE } from "./limits.ts";
-import { layOutPodFolders } from "./pod-folders.ts";
+import { layOutPodFolders, podNameIn } from "./pod-folders.ts";
 import { nameAside, podHome, type Snapshot } from "./pod-home.ts";
 import { readCopy } from "./read-copy.ts";
 import { recordsIn, type SkillRecord } from "./records.ts";
@@ -27,6 +29,7 @@ export async function returnSkills(input: ReturnInput, files: VolumeFiles = disk
   const records = recordsIn<SkillRecord>(folders.records);
   const volume = limitCalls(files, input.callMs);
   const root = join(input.mountPath, "skills");
+  const claims = claimsOn(volume, root, podNameIn(folders), input.patienceMs);
   const adoption = adoptStrays(input, folders, home);
   const returned: string[] = [];
   const conflicts: Conflict[] = [...adoption.conflicts];
@@ -44,10 +47,14 @@ export async function returnSkills(input: ReturnInput, files: VolumeFiles = disk
     if (input.quietMs > 0 && input.nowMs - found.changedMs < input.quietMs) return;
     const snapshot = home.snapshot(name);
     if (!snapshot) throw new SkillTrouble("it changes while it is read", false);
-    const there = await compare(name, snapshot, record);
-    if (there.type === "same") return agree(name, snapshot, there.listing.signature, record);
-    if (there.type === "free") return write(name, snapshot, record, there);
-    await giveAside(name, snapshot);
+    const isDone = await claims.during(name, async () => {
+      const there = await compare(name, snapshot, record);
+      if (there.type === "same") return agree(name, snapshot, there.listing.signature, record);
+      if (there.type === "free") return write(name, snapshot, record, there);
+      await giveAside(name, snapshot);
+    });
+    // Another pod writes it for longer than can be waited. While the run goes on, there is a next time.
+    if (!isDone && input.quietMs === 0) await giveAside(name, snapshot);
   }
 
   type Place =

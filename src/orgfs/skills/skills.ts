@@ -7,7 +7,7 @@ import type { Clock } from "../../clock/port.ts";
 import { messageOf } from "../../errors.ts";
 import type { Log } from "../../log/port.ts";
 import type { FlightResult, OrgFs } from "../port.ts";
-import type { Attempt, BroughtHome, BroughtSets, ReturnedSkills, VolumeInput } from "./jobs.ts";
+import type { Attempt, BroughtHome, BroughtSets, Conflict, ReturnedSkills, VolumeInput } from "./jobs.ts";
 import { CALL_MS } from "./limits.ts";
 import type { Owner } from "./pod-folders.ts";
 
@@ -16,6 +16,8 @@ const HOME = "home";
 const PUBLIC = "public";
 /** At a checkpoint, a skill that changed within this time is taken to be in the making. */
 const QUIET_MS = 2000;
+/** For another pod that returns the same skill, which takes it as long as a few files need. */
+const PATIENCE_MS = 2000;
 const MAX_NAMES_TOLD = 10;
 
 export interface SkillsOptions {
@@ -123,6 +125,7 @@ export function createSkills(options: SkillsOptions): Skills {
     const facts = { volume, state: state.state, waitedMs, ...factsOf(result) };
     if (state.state === "ready" && isComplete(result)) log.info("skills ready", facts);
     else log.warn("skills incomplete", { ...facts, reason: state.reason });
+    if (result.type === "done" && "conflicts" in result.output) tellConflicts(result.output.conflicts);
     return state;
   }
 
@@ -162,7 +165,8 @@ export function createSkills(options: SkillsOptions): Skills {
     signal?: AbortSignal,
   ): Promise<void> {
     if (!options.mounted().includes(HOME)) return;
-    const input = { ...inputOf(HOME, deadlineMs), checkouts: [checkout], quietMs };
+    const patienceMs = Math.min(PATIENCE_MS, Math.round(deadlineMs / 4));
+    const input = { ...inputOf(HOME, deadlineMs), checkouts: [checkout], quietMs, patienceMs };
     const result = await orgFs.fly("skills-return", input, {
       ...flightOf(HOME, deadlineMs),
       // Without anything to return it does not ask the volume.
@@ -179,9 +183,13 @@ export function createSkills(options: SkillsOptions): Skills {
       return;
     }
     const { returned, adopted, conflicts, leftOut } = result.output;
-    for (const conflict of conflicts) log.warn("skill changed on both sides", { ...conflict });
+    tellConflicts(conflicts);
     if (returned.length > 0 || adopted.length > 0) log.info("skills returned", { returned, adopted });
     if (leftOut.length > 0) log.warn("skills not returned", { leftOut: leftOut.slice(0, MAX_NAMES_TOLD) });
+  }
+
+  function tellConflicts(conflicts: readonly Conflict[]): void {
+    for (const conflict of conflicts) log.warn("skill changed on both sides", { ...conflict });
   }
 
   function use(dirs: readonly string[]): () => void {
@@ -272,9 +280,8 @@ function factsOfSets({ sets, changed }: BroughtSets): Readonly<Record<string, un
   return { sets: sets.length, skills: sets.reduce((sum, { count }) => sum + count, 0), changed: changed.length };
 }
 
-function factsOfHome({ count, changed, removed, conflicts, link }: BroughtHome): Readonly<Record<string, unknown>> {
-  const facts = { skills: count, changed: changed.length, removed: removed.length, link };
-  return conflicts.length > 0 ? { ...facts, conflicts } : facts;
+function factsOfHome({ count, changed, removed, link }: BroughtHome): Readonly<Record<string, unknown>> {
+  return { skills: count, changed: changed.length, removed: removed.length, link };
 }
 
 /** One sentence for a person and for the model. */

@@ -2,7 +2,7 @@
  * File work on a volume, within a worker. Each call has a time limit of its own: the first that passes it condemns the
  * volume for this attempt, so that what else was brought is told before the process is lost.
  */
-import { lstat, mkdir, open, readdir } from "node:fs/promises";
+import { lstat, mkdir, open, readdir, unlink } from "node:fs/promises";
 import { errnoOf } from "../../errors.ts";
 
 export interface VolumeFile {
@@ -20,6 +20,8 @@ export interface VolumeFiles {
   /** Writes a file at its final name; folders on the way have to be there. */
   write(path: string, bytes: Uint8Array): Promise<void>;
   makeFolder(path: string): Promise<void>;
+  /** A file; one that is gone already is no error. */
+  remove(path: string): Promise<void>;
 }
 
 /** Thrown by the call that took too long, and by every later one. */
@@ -71,6 +73,9 @@ export const diskFiles: VolumeFiles = {
   async makeFolder(path) {
     await mkdir(path, { recursive: true });
   },
+  async remove(path) {
+    await unlink(path).catch(ignoring(["ENOENT"]));
+  },
 };
 
 /** The same files, each call with a time limit. */
@@ -95,6 +100,7 @@ export function limitCalls(files: VolumeFiles, callMs: number): VolumeFiles {
     read: (path, maxBytes) => limited(() => files.read(path, maxBytes)),
     write: (path, bytes) => limited(() => files.write(path, bytes)),
     makeFolder: (path) => limited(() => files.makeFolder(path)),
+    remove: (path) => limited(() => files.remove(path)),
   };
 }
 
