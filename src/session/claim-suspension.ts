@@ -28,8 +28,9 @@ export async function claimSuspension(
       return { type: "used", by: stored.by };
     }
     await used.add(threadId, [use]);
-    if (stored.type === "stored") return { type: "claimed", durable: "volume" };
-    return { type: "claimed", durable: "pod", reason: stored.reason };
+    const { again } = reserved;
+    if (stored.type === "stored") return { type: "claimed", again, durable: "volume" };
+    return { type: "claimed", again, durable: "pod", reason: stored.reason };
   } finally {
     reserved.release();
   }

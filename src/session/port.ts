@@ -58,9 +58,12 @@ export interface ClaimOptions {
   readonly signal?: AbortSignal;
 }
 
-/** `pod`: other pods cannot know of it yet, and why; the run's next save tells them. */
+/**
+ * `pod`: other pods cannot know of it yet, and why; the run's next save tells them. `again`: this very run has claimed it
+ * before, on this pod or on one whose saves were seen.
+ */
 export type ClaimResult =
-  | { readonly type: "claimed"; readonly durable: "volume" | "pod"; readonly reason?: string }
+  | { readonly type: "claimed"; readonly again: boolean; readonly durable: "volume" | "pod"; readonly reason?: string }
   | { readonly type: "used"; readonly by: string };
 
 export interface SessionRun {

@@ -13,9 +13,12 @@ export interface UsedSuspensions {
   add(threadId: string, uses: readonly SuspensionUse[]): Promise<void>;
   /**
    * Holds the suspension for the run while it claims it. A text: another run has used it, or is about to. `release` is to
-   * be called when the claim is over, whatever came of it.
+   * be called when the claim is over, whatever came of it. `again`: this very run has claimed it before.
    */
-  reserve(threadId: string, use: SuspensionUse): Promise<string | { readonly release: () => void }>;
+  reserve(
+    threadId: string,
+    use: SuspensionUse,
+  ): Promise<string | { readonly release: () => void; readonly again: boolean }>;
 }
 
 export function createUsedSuspensions(folder: string, clock: Clock): UsedSuspensions {
@@ -48,8 +51,9 @@ export function createUsedSuspensions(folder: string, clock: Clock): UsedSuspens
       const release = (): void => void reserved.delete(reservation);
       reserved.add(reservation);
       try {
-        const by = otherUser(await read(threadId), use);
-        if (by === undefined) return { release };
+        const known = await read(threadId);
+        const by = otherUser(known, use);
+        if (by === undefined) return { release, again: known.some(({ id }) => id === use.id) };
         release();
         return by;
       } catch (error) {

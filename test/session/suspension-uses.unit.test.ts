@@ -11,7 +11,7 @@ import { DiskPod, Overdue, Volume } from "./pod-disk.ts";
 const HOUR_S = 3600;
 const later = (): number => Math.floor(Date.now() / 1000) + HOUR_S;
 const options = () => ({ exp: later(), deadlineMs: 5000 });
-const SAVED = { type: "claimed", durable: "volume" } as const;
+const SAVED = { type: "claimed", again: false, durable: "volume" } as const;
 
 test("uses: each once, the last to expire kept, what is none of them passed over", () => {
   const use = (n: number) => ({ id: `s${n}`, run: "r", exp: n });
@@ -40,9 +40,9 @@ test("a head with uses that are none is read as without, and one without the fie
 test("without an org volume the pod knows, over a restart; the same run may go on", async () => {
   await using pod = await DiskPod.create(null);
   const run = await pod.begin("thread");
-  const claimed = { type: "claimed", durable: "pod", reason: "no org volume" } as const;
+  const claimed = { type: "claimed", again: false, durable: "pod", reason: "no org volume" } as const;
   expect(await run.claimSuspension("one", "r1", options())).toEqual(claimed);
-  expect(await run.claimSuspension("one", "r1", options())).toEqual(claimed);
+  expect(await run.claimSuspension("one", "r1", options())).toEqual({ ...claimed, again: true });
   expect(await run.claimSuspension("one", "r2", options())).toEqual({ type: "used", by: "r1" });
   expect(await run.claimSuspension("two", "r2", options())).toEqual(claimed);
   const other = await pod.begin("another thread");
@@ -60,7 +60,12 @@ test("a harness that keeps no session files has its uses on the pod", async () =
     const order = { threadId: `t${resume}`, runId: "r1", harness, input: {} };
     const run = await pod.sessions.begin(order, new AbortController().signal);
     const reason = "the harness keeps no session files";
-    expect(await run.claimSuspension("one", "r1", options())).toEqual({ type: "claimed", durable: "pod", reason });
+    expect(await run.claimSuspension("one", "r1", options())).toEqual({
+      type: "claimed",
+      again: false,
+      durable: "pod",
+      reason,
+    });
     expect(await run.claimSuspension("one", "r2", options())).toEqual({ type: "used", by: "r1" });
   }
 });
@@ -80,13 +85,13 @@ test("another pod is told which run used it, also after later turns and on a thi
   const run = await first.begin("thread");
   // Nothing is new but the claim.
   expect(await run.claimSuspension("one", "r1", options())).toEqual(SAVED);
-  expect(await run.claimSuspension("one", "r1", options())).toEqual(SAVED);
+  expect(await run.claimSuspension("one", "r1", options())).toEqual({ ...SAVED, again: true });
 
   await using second = await DiskPod.create(volume);
   const other = await second.begin("thread");
   expect(await other.claimSuspension("one", "r2", options())).toEqual({ type: "used", by: "r1" });
   // Its pod died: the run goes on here.
-  expect(await other.claimSuspension("one", "r1", options())).toEqual(SAVED);
+  expect(await other.claimSuspension("one", "r1", options())).toEqual({ ...SAVED, again: true });
   await second.turn("thread", "two\n");
   await second.turn("thread", "three\n");
 
@@ -157,7 +162,12 @@ test("a volume that hangs or fails: the claim is the pod's, with the reason, and
     const run = await first.begin("thread");
     const save = first.jobs["session-save"];
     first.jobs["session-save"] = () => Promise.reject(fault);
-    expect(await run.claimSuspension("one", "r1", options())).toEqual({ type: "claimed", durable: "pod", reason });
+    expect(await run.claimSuspension("one", "r1", options())).toEqual({
+      type: "claimed",
+      again: false,
+      durable: "pod",
+      reason,
+    });
     if (save) first.jobs["session-save"] = save;
     expect((await run.claimSuspension("one", "r2", options())).type).toBe("used");
     // Nothing is new in the transcript.

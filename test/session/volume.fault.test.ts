@@ -87,14 +87,23 @@ needsMount(
     await using b = await MountedPod.start({ backing: a.mount.backing });
     await a.pod.turn("thread", "one\n", { fence: 1 });
     const run = await a.pod.begin("thread", { fence: 2 });
-    expect(await run.claimSuspension("first", "r1", claim)).toEqual({ type: "claimed", durable: "volume" });
+    expect(await run.claimSuspension("first", "r1", claim)).toEqual({
+      type: "claimed",
+      again: false,
+      durable: "volume",
+    });
     const other = await b.pod.begin("thread", { fence: 3 });
     expect(await other.claimSuspension("first", "r2", claim)).toEqual({ type: "used", by: "r1" });
 
     await b.mount.hold({ ops: ["create", "write"] });
     const startedAt = performance.now();
     const reason = "the org volume did not take the save in time";
-    expect(await other.claimSuspension("second", "r2", claim)).toEqual({ type: "claimed", durable: "pod", reason });
+    expect(await other.claimSuspension("second", "r2", claim)).toEqual({
+      type: "claimed",
+      again: false,
+      durable: "pod",
+      reason,
+    });
     expect(performance.now() - startedAt).toBeLessThan(1500);
     await b.mount.release();
     expect(await other.save({ deadlineMs: 5000 })).toMatchObject({ saved: true });
