@@ -4,10 +4,12 @@ import { systemClock } from "../clock/system.ts";
 import { ProofError, ProtocolError } from "./errors.ts";
 import { Follower, type Patience } from "./follow-run.ts";
 import { verifyHealthProof } from "./health-proof.ts";
+import { postAnswers } from "./post-answers.ts";
 import type { Course } from "./reattach.ts";
-import { Run } from "./run.ts";
+import { resumeInput, type Suspended } from "./resume.ts";
+import { Run, type RunResumeOptions } from "./run.ts";
 import { createTransport, type Fetch, parseObject, type Request, type TokenSource } from "./transport.ts";
-import type { ConfigUpdate, DispatchInput, Health, Idle, RunSummary } from "./wire.ts";
+import type { Answer, ConfigUpdate, DispatchInput, Health, Idle, RunSummary, Waiting } from "./wire.ts";
 
 /** All spans in milliseconds. */
 export interface ClientOptions extends Partial<Patience> {
@@ -33,6 +35,8 @@ export interface DispatchOptions {
   readonly attempt?: number;
   /** If the run is being carried out and has an owner: end that attempt and start the next. Asked for once. */
   readonly takeover?: boolean;
+  /** Called for each `waiting` frame as it is read, whoever reads. Answer with `run.answer`. */
+  readonly onWaiting?: (waiting: Waiting, run: Run) => void;
   /** Stops reading; the run goes on. */
   readonly signal?: AbortSignal;
   /** Sent along, for example `traceparent`. */
@@ -44,8 +48,14 @@ export interface AttachOptions {
   readonly after?: number;
   /** Only this attempt. Default: the newest. */
   readonly attempt?: number;
+  readonly onWaiting?: (waiting: Waiting, run: Run) => void;
   readonly signal?: AbortSignal;
   readonly headers?: Readonly<Record<string, string>>;
+}
+
+export interface ResumeOptions extends Omit<RunResumeOptions, "input"> {
+  /** What the suspended run was dispatched with; its message is left out. */
+  readonly input: DispatchInput;
 }
 
 export interface Client {
@@ -56,6 +66,13 @@ export interface Client {
   dispatch(options: DispatchOptions): Run;
   /** Reads a run that somebody dispatched, without becoming its owner. */
   attach(runId: string, options?: AttachOptions): Run;
+  /**
+   * Goes on with a suspended run, also one whose result was stored: as `run.resume`, where the run itself is not at hand.
+   * Throws AnswersError when a question has no answer, or an answer no question.
+   */
+  resume(suspended: Suspended, answers: readonly Answer[], options: ResumeOptions): Run;
+  /** As `run.answer`, for a run that somebody else follows. */
+  answer(runId: string, answers: readonly Answer[]): Promise<number>;
   /** Ends a run, also one that nobody knows yet. `wait`: resolves when its processes are gone. */
   cancel(runId: string, options?: { wait?: boolean }): Promise<void>;
   runs(): Promise<readonly RunSummary[]>;
@@ -94,13 +111,41 @@ export function createClient(options: ClientOptions): Client {
   };
   const transport = createTransport({ url: options.url, token, fetch, clock });
 
-  const follow = (course: Course, signal: AbortSignal | undefined): Run =>
+  const follow = (course: Course, { signal, onWaiting }: Pick<DispatchOptions, "signal" | "onWaiting">): Run =>
     new Run({
       runId: course.runId,
       follow: (observer, stop) => new Follower(transport, clock, patience, course, observer, stop),
       cancel: (how) => cancel(course.runId, how),
+      answer: (answers) => answer(course.runId, answers),
+      resume(suspended, answers, { input: changes, ...options }) {
+        if (course.type === "dispatch") return resume(suspended, answers, { ...options, input: course.input }, changes);
+        if (changes?.threadId === undefined) {
+          throw new TypeError("a run that was attached to is resumed with options.input: what it was dispatched with");
+        }
+        return resume(suspended, answers, { ...options, input: { ...changes, threadId: changes.threadId } });
+      },
+      onWaiting,
       signal,
     });
+
+  function dispatch(options: DispatchOptions): Run {
+    const { input, runId = crypto.randomUUID(), after = 0, attempt, takeover = false, headers = {} } = options;
+    runPath(runId);
+    return follow({ type: "dispatch", input, takeover, runId, after, attempt, headers }, options);
+  }
+
+  function resume(
+    suspended: Suspended,
+    answers: readonly Answer[],
+    { input, userMessage, ...options }: ResumeOptions,
+    changes?: Partial<DispatchInput>,
+  ): Run {
+    return dispatch({ ...options, input: resumeInput({ input, suspended, answers, userMessage, changes }) });
+  }
+
+  async function answer(runId: string, answers: readonly Answer[]): Promise<number> {
+    return postAnswers({ transport, clock, patience, requestMs, path: `${runPath(runId)}/answers`, answers });
+  }
 
   async function getObject(request: Omit<Request, "method">, timeoutMs = requestMs): Promise<Record<string, unknown>> {
     const { text } = await transport.call({ method: "GET", ...request }, timeoutMs);
@@ -115,14 +160,14 @@ export function createClient(options: ClientOptions): Client {
   }
 
   return {
-    dispatch({ input, runId = crypto.randomUUID(), after = 0, attempt, takeover = false, signal, headers = {} }) {
+    dispatch,
+    attach(runId, options = {}) {
+      const { after = 0, attempt, headers = {} } = options;
       runPath(runId);
-      return follow({ type: "dispatch", input, takeover, runId, after, attempt, headers }, signal);
+      return follow({ type: "attach", runId, after, attempt, headers }, options);
     },
-    attach(runId, { after = 0, attempt, signal, headers = {} } = {}) {
-      runPath(runId);
-      return follow({ type: "attach", runId, after, attempt, headers }, signal);
-    },
+    resume: (suspended, answers, options) => resume(suspended, answers, options),
+    answer,
     cancel,
     async runs() {
       const { runs } = await getObject({ path: "runs" });

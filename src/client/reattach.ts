@@ -10,7 +10,7 @@
  *   reader: two owners that took each other's place back would never stop.
  */
 import type { RefusedError } from "./errors.ts";
-import { RunGoneError, SupersededError } from "./errors.ts";
+import { RunGoneError, StaleError, SupersededError } from "./errors.ts";
 import { type Ending, isOutcome } from "./result.ts";
 import type { Request } from "./transport.ts";
 import type { DispatchInput, Outcome, Settled } from "./wire.ts";
@@ -41,6 +41,10 @@ export interface Position {
 
 /** What a proxy says when it could not ask the daemon. */
 const GATEWAY_ERRORS: readonly number[] = [502, 503, 504];
+
+export function isGatewayError({ code, status }: RefusedError): boolean {
+  return code === "" && GATEWAY_ERRORS.includes(status);
+}
 
 /** The request for the next connection. */
 export function nextRequest(course: Course, { attempt, lastSeq, sent, reader }: Position): Request {
@@ -108,7 +112,7 @@ export function judgeRefusal(error: RefusedError, course: Course, position: Posi
       if (begun) return { type: "retry" };
       break;
     case "":
-      if (GATEWAY_ERRORS.includes(error.status)) return { type: "retry" };
+      if (isGatewayError(error)) return { type: "retry" };
   }
   return { type: "end", ending: refused(error) };
 }
@@ -125,5 +129,6 @@ export function refused(error: RefusedError): Ending {
     message,
     ...(detail === undefined ? {} : { detail }),
     ...(retryAfterMs === undefined ? {} : { retryAfterMs }),
+    ...(error instanceof StaleError ? { stale: error.stale } : {}),
   };
 }

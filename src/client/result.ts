@@ -1,7 +1,7 @@
 /** How following a run ended: what the daemon said of the run, or why nothing could be learned. */
 import type { RunErrorCode } from "../errors.ts";
-import type { RefusalCode } from "./errors.ts";
-import type { GoneReason, Outcome, Preparation, RunError, Settled, Usage } from "./wire.ts";
+import { type RefusalCode, stalenessOf } from "./errors.ts";
+import type { GoneReason, Interrupt, Outcome, Preparation, RunError, Settled, Staleness, Usage } from "./wire.ts";
 
 export interface RunFacts {
   readonly runId: string;
@@ -25,8 +25,8 @@ export interface RunFacts {
 
 export type Ending =
   | { readonly type: "finished" }
-  /** The turn waits for a person. */
-  | { readonly type: "interrupt"; readonly interrupts: readonly unknown[]; readonly suspension?: unknown }
+  /** The turn waits for a person: `resume` goes on with the answers, on any pod. */
+  | { readonly type: "interrupt"; readonly interrupts: readonly Interrupt[]; readonly suspension?: string }
   /** Somebody asked for it. */
   | { readonly type: "cancelled"; readonly message: string }
   /** A newer dispatch took over. */
@@ -36,7 +36,13 @@ export type Ending =
   /** The harness died or hung. */
   | { readonly type: "crashed"; readonly code: RunErrorCode; readonly message: string }
   /** The turn failed in an orderly way: model, credential, limits, storage. */
-  | { readonly type: "failed"; readonly code: RunErrorCode; readonly message: string }
+  | {
+      readonly type: "failed";
+      readonly code: RunErrorCode;
+      readonly message: string;
+      /** Of the code `stale`: no answer was carried out. */
+      readonly stale?: Staleness;
+    }
   /** Not a byte for `silenceMs`. The run may still be going on. */
   | { readonly type: "unreachable"; readonly message: string; readonly cause: unknown }
   /** The daemon said no. With an `attempt`, the run had begun before it did. */
@@ -47,6 +53,8 @@ export type Ending =
       readonly detail?: string;
       readonly retryAfterMs?: number;
       readonly message: string;
+      /** Of the code `stale`: nothing was started. */
+      readonly stale?: Staleness;
     }
   /** This side stopped reading. The run goes on. */
   | { readonly type: "detached" };
@@ -75,7 +83,7 @@ export function endingOf(outcome: Outcome): Ending {
     case "finished":
       return { type: "finished" };
     case "interrupt": {
-      const { interrupts, suspension } = outcome as typeof outcome & { suspension?: unknown };
+      const { interrupts, suspension } = outcome;
       return { type: "interrupt", interrupts, ...(suspension === undefined ? {} : { suspension }) };
     }
     case "failed":
@@ -83,7 +91,8 @@ export function endingOf(outcome: Outcome): Ending {
   }
 }
 
-function endingOfError({ code, message, reason }: RunError): Ending {
+function endingOfError(error: RunError): Ending {
+  const { code, message, reason } = error;
   const type = ENDING_OF_CODE[code] ?? "failed";
   switch (type) {
     case "gone":
@@ -91,7 +100,7 @@ function endingOfError({ code, message, reason }: RunError): Ending {
     case "crashed":
       return { type, code, message };
     case "failed":
-      return { type, code, message };
+      return { type, code, message, ...(code === "stale" ? { stale: stalenessOf(error, message) } : {}) };
     default:
       return { type, message };
   }
@@ -100,8 +109,7 @@ function endingOfError({ code, message, reason }: RunError): Ending {
 /** True for what has the shape of an outcome: a reader must not trip over a proxy's JSON. */
 export function isOutcome(value: unknown): value is Outcome {
   if (typeof value !== "object" || value === null) return false;
-  const { type, error } = value as { type?: unknown; error?: unknown };
-  return (
-    type === "finished" || type === "interrupt" || (type === "failed" && typeof error === "object" && error !== null)
-  );
+  const { type, error, interrupts } = value as Readonly<Record<string, unknown>>;
+  if (type === "interrupt") return Array.isArray(interrupts);
+  return type === "finished" || (type === "failed" && typeof error === "object" && error !== null);
 }

@@ -6,14 +6,33 @@
  */
 import type { UIMessageChunk } from "ai";
 import type { Finish, Follower, Observer, Started } from "./follow-run.ts";
+import { OpenQuestions } from "./open-questions.ts";
 import type { RunResult } from "./result.ts";
-import type { Frame } from "./wire.ts";
+import type { Suspended } from "./resume.ts";
+import type { Answer, DispatchInput, Frame, Interrupt, UserMessage, Waiting } from "./wire.ts";
 
 export interface RunParts {
   readonly runId: string;
   readonly follow: (observer: Observer, stop: AbortSignal) => Follower;
   readonly cancel: (options: { wait?: boolean }) => Promise<void>;
+  readonly answer: (answers: readonly Answer[]) => Promise<number>;
+  readonly resume: (suspended: Suspended, answers: readonly Answer[], options: RunResumeOptions) => Run;
+  readonly onWaiting: ((waiting: Waiting, run: Run) => void) | undefined;
   readonly signal: AbortSignal | undefined;
+}
+
+export interface RunResumeOptions {
+  /** Of the next run. Made up when missing. */
+  readonly runId?: string;
+  /** A text of the person beside the answers. */
+  readonly userMessage?: UserMessage;
+  /** Over what the suspended run was dispatched with, key by key. */
+  readonly input?: Partial<DispatchInput>;
+  /** Called as soon as the next run asks, as in a dispatch. */
+  readonly onWaiting?: (waiting: Waiting, run: Run) => void;
+  /** Stops reading the next run; it goes on. */
+  readonly signal?: AbortSignal;
+  readonly headers?: Readonly<Record<string, string>>;
 }
 
 export class Run implements AsyncIterable<UIMessageChunk>, AsyncDisposable {
@@ -21,7 +40,8 @@ export class Run implements AsyncIterable<UIMessageChunk>, AsyncDisposable {
   readonly #follower: Follower;
   readonly #frames: AsyncGenerator<Frame, Finish>;
   readonly #stop = new AbortController();
-  readonly #cancel: RunParts["cancel"];
+  readonly #parts: RunParts;
+  readonly #questions = new OpenQuestions();
   readonly #started = new Deferred<Started>();
   readonly #outcome = new Deferred<RunResult>();
   readonly #result = new Deferred<RunResult>();
@@ -29,13 +49,18 @@ export class Run implements AsyncIterable<UIMessageChunk>, AsyncDisposable {
   #first: Promise<IteratorResult<Frame, Finish>> | undefined;
   #taken = false;
   #abortReason: unknown;
+  #suspended: Suspended | undefined;
 
-  constructor({ runId, follow, cancel, signal }: RunParts) {
+  constructor(parts: RunParts) {
+    const { runId, follow, signal } = parts;
     this.runId = runId;
-    this.#cancel = cancel;
+    this.#parts = parts;
     const observer: Observer = {
       started: (started) => this.#started.resolve(started),
-      outcome: (result) => this.#outcome.resolve(result),
+      outcome: (result) => {
+        this.#end(result);
+        this.#outcome.resolve(result);
+      },
     };
     this.#follower = follow(observer, this.#stop.signal);
     this.#frames = this.#follower.frames();
@@ -59,6 +84,19 @@ export class Run implements AsyncIterable<UIMessageChunk>, AsyncDisposable {
   /** The attempt that is followed, once the daemon has named it. */
   get attempt(): number | undefined {
     return this.#follower.position.attempt;
+  }
+
+  /**
+   * The questions that are open, as far as the run was read: of the newest `waiting` frame, less what was answered since;
+   * once it is suspended, those of its outcome.
+   */
+  get interrupts(): readonly Interrupt[] {
+    return this.#questions.interrupts;
+  }
+
+  /** While the run waits for answers: the questions, and until when it does. */
+  get waiting(): Waiting | undefined {
+    return this.#questions.waiting;
   }
 
   /**
@@ -121,9 +159,33 @@ export class Run implements AsyncIterable<UIMessageChunk>, AsyncDisposable {
     void this.#frames.return(detached).then(({ value }) => this.#settle(value as Finish));
   }
 
+  /**
+   * Answers questions of the run while it waits: all of these or none; others may follow. Sent again where a connection
+   * breaks, since the same answer counts once. Resolves with their number when the daemon has taken them. Throws
+   * StaleError for what is not asked, or not any more; EndedError when the run is over, and then its result says whether
+   * the answers are good for `resume`; RefusedError (`bad_input`) for a payload that does not fit.
+   */
+  async answer(answers: readonly Answer[]): Promise<number> {
+    const accepted = await this.#parts.answer(answers);
+    this.#questions.close(answers.map(({ interruptId }) => interruptId));
+    return accepted;
+  }
+
+  /**
+   * Goes on with a run that ended with open questions (`interrupt`): dispatches the next one of its thread, with the
+   * input of this one, an answer to each question, and the suspension. Throws AnswersError when a question has no answer
+   * or an answer no question, TypeError when the run is not suspended, or `options.input` lacks what an attached run
+   * cannot know. On another pod the thread is there once `result()` has resolved.
+   */
+  resume(answers: readonly Answer[], options: RunResumeOptions = {}): Run {
+    if (!this.#suspended)
+      throw new TypeError(`run ${this.runId} is not known to be suspended: there is nothing to resume`);
+    return this.#parts.resume(this.#suspended, answers, options);
+  }
+
   /** Asks the daemon to end the run; its frames then come to an end by themselves. */
   cancel(options: { wait?: boolean } = {}): Promise<void> {
-    return this.#cancel(options);
+    return this.#parts.cancel(options);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -150,10 +212,25 @@ export class Run implements AsyncIterable<UIMessageChunk>, AsyncDisposable {
   async #next(): Promise<IteratorResult<Frame, Finish>> {
     const next = await this.#frames.next();
     if (next.done) this.#settle(next.value);
+    else this.#note(next.value);
     return next;
   }
 
+  #note(frame: Frame): void {
+    this.#questions.note(frame);
+    const { onWaiting } = this.#parts;
+    const { waiting } = this.#questions;
+    // In a step of its own: what the caller throws is the caller's, and no fault of the connection.
+    if (frame.waiting && waiting && onWaiting) queueMicrotask(() => onWaiting(waiting, this));
+  }
+
+  #end(result: RunResult): void {
+    this.#questions.end(result);
+    if (result.type === "interrupt") this.#suspended = result;
+  }
+
   #settle({ result, error }: Finish): void {
+    this.#end(result);
     this.#started.reject(error ?? new Error("detached"));
     this.#outcome.resolve(result);
     this.#result.resolve(result);

@@ -1,6 +1,6 @@
 /** One request to the daemon: its address, the bearer token, and refusals as typed errors. */
 import type { Clock } from "../clock/port.ts";
-import { RefusedError, UnreachableError } from "./errors.ts";
+import { EndedError, RefusedError, StaleError, UnreachableError } from "./errors.ts";
 
 /** The part of `fetch` that is used. */
 export type Fetch = (url: string, init: RequestInit) => Promise<Response>;
@@ -77,7 +77,8 @@ export async function refusalOf(response: Response): Promise<RefusedError> {
   const text = (await response.text()).slice(0, MAX_ERROR_BODY_CHARS);
   const body = parseObject(text) ?? {};
   const { error, detail } = body;
-  return new RefusedError(
+  const Refusal = error === "stale" ? StaleError : error === "ended" ? EndedError : RefusedError;
+  return new Refusal(
     response.status,
     typeof error === "string" ? error : "",
     typeof detail === "string" ? detail : undefined,

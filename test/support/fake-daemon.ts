@@ -42,6 +42,16 @@ export interface FakeDaemonOptions {
   readonly port?: number;
   /** What a turn does, called when one starts. */
   readonly turn?: (attempt: FakeAttempt) => void;
+  /** Called when a run that waits was given answers. */
+  readonly answered?: (attempt: FakeAttempt, answers: readonly FakeAnswer[]) => void;
+  /** Asked before a dispatch starts anything: the body of a 409 `stale`, or undefined. */
+  readonly staleness?: (input: Readonly<Record<string, unknown>>) => Record<string, unknown> | undefined;
+}
+
+export interface FakeAnswer {
+  readonly interruptId: string;
+  readonly status: string;
+  readonly payload?: unknown;
 }
 
 export class FakeAttempt {
@@ -53,6 +63,10 @@ export class FakeAttempt {
   outcome: Outcome | undefined;
   settled: Settled | undefined;
   ended = false;
+  /** Ids of the questions that wait for an answer. */
+  readonly asked = new Set<string>();
+  /** The answers that were taken, as JSON, by the question's id. */
+  readonly answers = new Map<string, string>();
 
   constructor(
     readonly runId: string,
@@ -72,8 +86,16 @@ export class FakeAttempt {
     return this.frame({ chunks: [{ type: "text-delta", id: "t", delta }] });
   }
 
+  /** A `waiting` frame: these are all the questions that are open now. */
+  ask(interrupts: readonly { readonly id: string }[], more: Record<string, unknown> = {}): this {
+    this.asked.clear();
+    for (const { id } of interrupts) this.asked.add(id);
+    return this.frame({ waiting: { interrupts, suspension: "token", until: "2026-01-02T03:14:05.000Z", ...more } });
+  }
+
   conclude(outcome: Outcome): this {
     if (this.outcome) return this;
+    this.asked.clear();
     this.outcome = outcome;
     return this.frame({ outcome });
   }
@@ -330,6 +352,14 @@ export class FakeDaemon {
       case "POST /dispatch":
         this.#dispatch(request.body, socket, fault);
         break;
+      case "POST /runs/:id/answers": {
+        const answers = request.body.answers as FakeAnswer[];
+        const attempt = this.#find(id ?? "");
+        this.#answers(attempt, answers);
+        json({ accepted: answers.length });
+        this.options.answered?.(attempt, answers);
+        break;
+      }
       case "GET /idle":
         json({ idleSince: "2026-01-02T03:04:05.000Z", idleMs: 1234 });
         break;
@@ -379,9 +409,26 @@ export class FakeDaemon {
     if (!known && this.dropped.has(runId)) throw this.#missing(runId);
     if (!known && after) throw new Refusal("unknown_run");
     if (this.draining) throw new Refusal("draining", {}, { "Retry-After": "2" });
+    const stale = this.options.staleness?.(body.input as Record<string, unknown>);
+    if (stale) throw new Refusal("stale", stale);
     const attempt = this.#start(runId, body.input as Record<string, unknown>);
     this.#read(attempt, { after: 0, attempt: undefined }, socket, fault, true);
     this.options.turn?.(attempt);
+  }
+
+  /** All or nothing; the same answer again is as good as the first. */
+  #answers({ asked, answers, outcome }: FakeAttempt, given: readonly FakeAnswer[]): void {
+    if (outcome) throw new Refusal("ended", { outcome });
+    for (const { interruptId, ...answer } of given) {
+      const before = answers.get(interruptId);
+      if (before === JSON.stringify(answer) || (asked.has(interruptId) && before === undefined)) continue;
+      const detail = before === undefined ? "the run asks no such question" : "it was answered otherwise";
+      throw new Refusal("stale", { detail, interruptId, reason: detail, dead: true });
+    }
+    for (const { interruptId, ...answer } of given) {
+      asked.delete(interruptId);
+      answers.set(interruptId, JSON.stringify(answer));
+    }
   }
 
   #start(runId: string, input: Readonly<Record<string, unknown>>): FakeAttempt {
