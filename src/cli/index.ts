@@ -19,6 +19,7 @@ export const CLI_COMMANDS: CommandTable = {
   cancel: { summary: "end a run", load: () => import("./cancel.ts") },
   runs: { summary: "list the runs of a daemon", load: () => import("./runs.ts") },
   sessions: { summary: "what a store of sessions holds", load: () => import("./sessions.ts") },
+  suspension: { summary: "what a suspension holds, and whether it verifies", load: () => import("./suspension.ts") },
   logs: { summary: "make the daemon's log readable", load: () => import("./logs.ts") },
   probe: { summary: "exit 0 when /health answers in time", load: () => import("./probe.ts") },
 };

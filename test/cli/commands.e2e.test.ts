@@ -197,7 +197,7 @@ describe("a command", () => {
     const io = new MemoryIo();
     expect(await runCli(["--help"], io, TABLE, "serve")).toBe(0);
     expect(io.out).toContain(
-      "  serve     the daemon (when no command is given)\n  run       dispatch a turn and watch it\n",
+      "  serve       the daemon (when no command is given)\n  run         dispatch a turn and watch it\n",
     );
     expect(io.out).not.toContain("secret");
     expect(await runCli(["--version"], io, TABLE, "serve")).toBe(0);
