@@ -94,13 +94,13 @@ function visible(text: string): string {
 
 function distance(ms: number): string {
   const seconds = Math.round(Math.abs(ms) / 1000);
-  const [unit, size] = UNITS.find(([, each]) => seconds >= each * 2) ?? ["seconds", 1];
+  const [unit, size] = UNITS.find(([, each]) => seconds >= each * 2) ?? ["s", 1];
   const count = `${Math.floor(seconds / size)} ${unit}`;
   return ms < 0 ? `${count} ago` : `in ${count}`;
 }
 
 const UNITS = [
-  ["days", 86_400],
-  ["hours", 3600],
-  ["minutes", 60],
+  ["d", 86_400],
+  ["h", 3600],
+  ["min", 60],
 ] as const;

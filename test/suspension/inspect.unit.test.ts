@@ -27,8 +27,8 @@ organization  acme
 thread        thread-1
 run           run-1
 mode          plan
-issued        2026-01-02T03:04:05.000Z, 61 seconds ago
-expires       2026-01-02T04:04:06.000Z, in 59 minutes
+issued        2026-01-02T03:04:05.000Z, 61 s ago
+expires       2026-01-02T04:04:06.000Z, in 59 min
 bytes         ${token.length}
 
 interrupt     i1  (dispatchd:client_tool)
