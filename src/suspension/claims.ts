@@ -59,10 +59,7 @@ function parseObject(text: string): Record<string, unknown> | undefined {
     const isObject = typeof value === "object" && value !== null && !Array.isArray(value);
     return isObject ? (value as Record<string, unknown>) : undefined;
   } catch (thrown) {
-    // RangeError: nested deeper than JSON.parse can follow.
-    if (thrown instanceof SyntaxError || thrown instanceof RangeError || thrown instanceof CanonicalJsonError) {
-      return undefined;
-    }
+    if (thrown instanceof SyntaxError || thrown instanceof CanonicalJsonError) return undefined;
     throw thrown;
   }
 }

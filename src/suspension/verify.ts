@@ -17,8 +17,13 @@ import {
 import { correctable, dead, type Problem } from "./stale.ts";
 import { openToken, readUnverified } from "./token.ts";
 
+/** Of answers, and of what is echoed: many times what a turn can ask. A body has room for a million. */
+const MAX_ENTRIES = 1024;
+
 export const verifySuspension: VerifySuspension = async (request, keys, now) => {
-  const copies = tokensOf(request);
+  const { answers, clear } = request;
+  const tooMany = [answers, clear.interrupts, clear.approvals].some((list) => list && list.length > MAX_ENTRIES);
+  const copies = tooMany ? [] : tokensOf(request);
   const [first] = copies;
   const about = (problem: Problem) => {
     const interruptId = problem.interruptId ?? request.answers[0]?.interruptId;
@@ -31,6 +36,7 @@ export const verifySuspension: VerifySuspension = async (request, keys, now) => 
       ...(suspensionId === undefined ? {} : { suspensionId }),
     } as const;
   };
+  if (tooMany) return about(correctable("more was sent back than anybody can have been asked"));
   if (!first) return about(correctable("the answers came without their suspension"));
   const { token } = first;
   if (typeof token !== "string") return about(correctable("the suspension is no text"));

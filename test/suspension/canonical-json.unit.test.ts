@@ -90,6 +90,7 @@ describe("__proto__ is a key like any other", () => {
     // Inherited is not there.
     expect(sameJson(JSON.parse('{"toString":1}'), { x: 1 })).toBe(false);
     expect(sameJson({ x: 1 }, JSON.parse('{"__proto__":1}'))).toBe(false);
+    expect(sameJson(JSON.parse('{"__proto__":{}}'), { x: {} })).toBe(false);
   });
 });
 

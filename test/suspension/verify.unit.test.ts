@@ -1,5 +1,6 @@
 /** What is checked of a resume before anything is started: one table row per thing that can be wrong. */
 import { describe, expect, test } from "bun:test";
+import { isApproved } from "../../src/suspension/approval.ts";
 import type { Answer, ResumeRequest, SuspensionKeys } from "../../src/suspension/port.ts";
 import { MAX_PAYLOADS_BYTES, MAX_TOKEN_BYTES } from "../../src/suspension/port.ts";
 import {
@@ -238,6 +239,46 @@ test("what cannot be mended is told before what can", async () => {
   expect(result).toMatchObject({ type: "stale", interruptId: "i2", dead: true });
 });
 
+test("a million answers, or echoes, are not looked at", async () => {
+  const { token } = await issue();
+  const many = Array.from({ length: 1_000_000 }, () => A1);
+  for (const changes of [{ answers: many }, { clear: { interrupts: many } }, { clear: { approvals: many } }]) {
+    expect(await verify(token, changes)).toEqual({
+      type: "stale",
+      interruptId: "i1",
+      reason: "more was sent back than anybody can have been asked",
+      dead: false,
+    });
+  }
+});
+
+test("what is cancelled needs no payload, and any will do", async () => {
+  const { token } = await issue();
+  for (const payload of [undefined, null, 5]) {
+    expectValid(await verify(token, { answers: [{ interruptId: "i1", status: "cancelled", payload }, A2, A3] }));
+  }
+});
+
+test.each([
+  [true, "resolved", { approved: true }],
+  [false, "cancelled", { approved: true }],
+  [false, "resolved", undefined],
+  [false, "resolved", null],
+  [false, "resolved", true],
+  [false, "resolved", "approved"],
+  [false, "resolved", [true]],
+  [false, "resolved", {}],
+  [false, "resolved", { approved: "true" }],
+  [false, "resolved", { approved: 1 }],
+  [false, "resolved", { approved: false }],
+  [false, "resolved", { Approved: true }],
+  [false, "resolved", { approved: true, input: { branch: "main" } }],
+  [false, "resolved", JSON.parse('{"__proto__":{"approved":true}}')],
+  [false, "resolved", Object.create({ approved: true })],
+] as const)("it is %p that %s with %j approves", (approves, status, payload) => {
+  expect(isApproved({ interruptId: "i2", status, payload })).toBe(approves);
+});
+
 test("tools that were not asked for may change", async () => {
   const { token } = await issue();
   expectValid(await verify(token, { tools: [{ name: "new", kind: "client", inputSchema: {} }, DELETE, CONNECT] }));
@@ -309,6 +350,7 @@ describe("what comes in clear", () => {
       ...withFirst({ metadata: { suspension: token } }),
       token: undefined,
     }),
+    "the signature in an answer's metadata": (token) => withFirst({ metadata: { signature: token } }),
     "the signature of an answer alone": (token) => ({ ...withFirst({ signature: token }), token: null }),
     "the signature of an approval alone": (token) => ({
       token: undefined,
@@ -352,6 +394,7 @@ describe("what comes in clear", () => {
       "i3",
     ],
     "another signature of an approval": [approvals({ approval: { signature: "other" } }), /more than once/],
+    "another signature in an answer's metadata": [metadata({ signature: "other" }), /more than once/],
     "another signature of an answer": [() => withFirst({ signature: "other" }), /more than once/],
   };
 
