@@ -10,7 +10,7 @@ const EXIT_USAGE = 2;
 /** EX_SOFTWARE: a fault of the program itself. */
 const EXIT_INTERNAL = 70;
 
-const STARTED_OFTEN = new Set(["serve", "harness"]);
+const STARTED_OFTEN = new Set(["serve", "harness", "mcp"]);
 
 /**
  * In a compiled binary the script is within it; elsewhere it has to be named. The binary is named by what the kernel
@@ -65,6 +65,36 @@ async function runHarness([name, ...rest]: readonly string[]): Promise<number> {
   });
 }
 
+async function runMcp(args: readonly string[]): Promise<number> {
+  const [{ runShim }, { setStdoutAside }, { standardStream }, { Writable }] = await Promise.all([
+    import("./tools/shim/program.ts"),
+    import("./process/native.ts"),
+    import("./log/standard-stream.ts"),
+    import("node:stream"),
+  ]);
+  const protocol = standardStream(Bun.file(setStdoutAside()));
+  const stdout = new Writable({
+    decodeStrings: false,
+    write: (text: string, _encoding, done) => protocol.write(text, done),
+  });
+  protocol.on("error", (error) => stdout.destroy(error));
+  const stderr = standardStream(Bun.stderr);
+  return runShim({
+    args,
+    version,
+    stdin: process.stdin,
+    stdout,
+    writeError: (line) => stderr.write(line, () => {}),
+    parent: () => process.ppid,
+    onSignal: (listener) => {
+      for (const name of ["SIGTERM", "SIGINT", "SIGHUP"] as const) process.on(name, listener);
+    },
+    onFault: (listener) => {
+      for (const name of ["uncaughtException", "unhandledRejection"] as const) process.on(name, listener);
+    },
+  });
+}
+
 async function runScan(args: readonly string[]): Promise<number> {
   const { scanMarkers } = await import("./process/markers.ts");
   scanMarkers(args);
@@ -81,6 +111,7 @@ async function main(argv: readonly string[]): Promise<number> {
   if (command === undefined || command === "--dev") return runServe(argv);
   if (command === "serve") return runServe(args);
   if (command === "harness") return runHarness(args);
+  if (command === "mcp") return runMcp(args);
   if (command === "proc-scan") return runScan(args);
   if (command === "orgfs-worker") return (await import("./orgfs-worker.ts")).runOrgfsWorker();
   const [{ CLI_COMMANDS, runCli }, { createProcessIo }] = await Promise.all([
@@ -95,6 +126,7 @@ async function main(argv: readonly string[]): Promise<number> {
     serve: row("run the daemon", runServe),
     ...CLI_COMMANDS,
     harness: row("perform one turn, as the daemon starts it", runHarness),
+    mcp: row("serve a run's tools to its agent, as the harness starts it", runMcp),
   };
   return runCli(argv, createProcessIo({ env: process.env, version, process }), table, "serve");
 }

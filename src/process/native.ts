@@ -20,6 +20,8 @@ const SYMBOLS = {
   prctl: { args: ["i32", "u64", "u64", "u64", "u64"], returns: "i32" },
   waitpid: { args: ["i32", "ptr", "i32"], returns: "i32" },
   flock: { args: ["i32", "i32"], returns: "i32" },
+  dup: { args: ["i32"], returns: "i32" },
+  dup2: { args: ["i32", "i32"], returns: "i32" },
   getenv: { args: ["ptr"], returns: "ptr" },
   strlen: { args: ["ptr"], returns: "u64" },
   memset: { args: ["ptr", "i32", "u64"], returns: "ptr" },
@@ -73,6 +75,17 @@ export function makeNonDumpable(): void {
  */
 export function setParentDeathSignal(signal: number): void {
   setOption(PR_SET_PDEATHSIG, signal, "PR_SET_PDEATHSIG");
+}
+
+/**
+ * The descriptor returned leads to what stdout led to. From now on whatever is written to stdout, by this program or a
+ * library, goes to stderr.
+ */
+export function setStdoutAside(): number {
+  const descriptor = libc().dup(1);
+  if (descriptor < 0) throw new Error(`dup failed: errno ${errno()}`);
+  if (libc().dup2(2, 1) < 0) throw new Error(`dup2 failed: errno ${errno()}`);
+  return descriptor;
 }
 
 export interface FileLock {

@@ -8,6 +8,7 @@ export const MAX_ANSWER_BYTES = 8 * 1024 * 1024;
 export const MAX_TOOLS_BYTES = 32 * 1024 * 1024;
 
 const REQUEST = /^([0-9a-f]{32})\.req\.json$/;
+const ANSWER = /^([0-9a-f]{32})\.res\.json$/;
 /** All that the protocol puts there: what a sweep removes. */
 const OURS = /^(?:[0-9a-f]{32}\.(?:req|res)\.json|\..*\.tmp|tools\.json)$/;
 
@@ -22,6 +23,11 @@ export function answerFile(name: string): string {
 /** The name of the request that this file is; undefined for any other file. */
 export function requestOf(file: string): string | undefined {
   return REQUEST.exec(file)?.[1];
+}
+
+/** The name of the request that this file is the answer of. */
+export function answeredBy(file: string): string | undefined {
+  return ANSWER.exec(file)?.[1];
 }
 
 export function isOfProtocol(file: string): boolean {

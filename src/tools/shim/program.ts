@@ -1,0 +1,124 @@
+/**
+ * `dispatchd mcp`: one run's tools over MCP, from the start of a harness's client to its end.
+ *
+ * - stdout is the protocol's. Whatever is to be said to people goes to stderr.
+ * - It ends when stdin ends, when nobody reads stdout, when its parent is gone (another process may hold stdin open), and
+ *   on a signal. The calls that still wait are withdrawn first, by removing their files.
+ */
+import type { Readable, Writable } from "node:stream";
+import { messageOf } from "../../errors.ts";
+import { type Asker, openAsker } from "../relay/ask-relay.ts";
+import { parseShimArguments, SHIM_USAGE } from "./arguments.ts";
+import { readTools } from "./tools-file.ts";
+
+const EXIT_UNABLE = 1;
+const EXIT_USAGE = 2;
+const EXIT_INTERNAL = 70;
+
+const PARENT_POLL_MS = 250;
+/** For the files of the calls that wait, and for what was written to be taken. */
+const LAST_STEPS_MS = 500;
+/** The arguments of a call may be as large, and it still hears that they are too large. */
+const MAX_MESSAGE_BYTES = 64 * 1024 * 1024;
+const MAX_SAID = 50;
+
+export interface ShimProgram {
+  readonly args: readonly string[];
+  readonly version: string;
+  readonly stdin: Readable;
+  readonly stdout: Writable;
+  /** A line for people. */
+  readonly writeError: (line: string) => void;
+  readonly parent: () => number;
+  readonly onSignal: (listener: () => void) => void;
+  readonly onFault: (listener: (error: unknown) => void) => void;
+}
+
+/** Resolves with the exit code. */
+export async function runShim(program: ShimProgram): Promise<number> {
+  if (["--help", "-h"].includes(program.args[0] ?? "")) {
+    program.stdout.write(SHIM_USAGE);
+    return 0;
+  }
+  const say = sayer(program.writeError);
+  const options = parseShimArguments(program.args);
+  if (typeof options === "string") {
+    say(options);
+    program.writeError(SHIM_USAGE);
+    return EXIT_USAGE;
+  }
+  const ended = whenToEnd(program, say);
+  const opening = openAsker({ ...options, say });
+  opening.catch(() => {}); // Told below.
+  // Most of the start: loading the protocol. The rest goes on beside it.
+  const [{ serveTools }, { StdioServerTransport }] = await Promise.all([
+    import("./serve-tools.ts"),
+    import("@modelcontextprotocol/sdk/server/stdio.js"),
+  ]);
+  let asker: Asker;
+  let server: ReturnType<typeof serveTools>;
+  try {
+    asker = await opening;
+    const tools = await readTools(asker.folder, say);
+    server = serveTools({ ...options, version: program.version, tools, ask: asker.ask });
+  } catch (error) {
+    say(`cannot serve the tools of this run: ${messageOf(error)}`);
+    return EXIT_UNABLE;
+  }
+  server.onerror = (error) => say(messageOf(error).slice(0, 500));
+  server.onclose = () => ended.resolve(EXIT_UNABLE);
+  await server.connect(new StdioServerTransport(program.stdin, program.stdout, { maxBufferSize: MAX_MESSAGE_BYTES }));
+  const code = await ended.promise;
+  await within(LAST_STEPS_MS, finish(asker, program.stdout));
+  return code;
+}
+
+interface Ending {
+  readonly promise: Promise<number>;
+  readonly resolve: (code: number) => void;
+}
+
+function whenToEnd({ stdin, stdout, parent, onSignal, onFault }: ShimProgram, say: (text: string) => void): Ending {
+  const { promise, resolve } = Promise.withResolvers<number>();
+  for (const event of ["end", "close", "error"]) stdin.on(event, () => resolve(0));
+  // EPIPE: the client is gone.
+  stdout.on("error", () => resolve(0));
+  onSignal(() => resolve(0));
+  onFault((error) => {
+    say(`a fault: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}`);
+    resolve(EXIT_INTERNAL);
+  });
+  const first = parent();
+  const timer = setInterval(() => {
+    if (parent() !== first) resolve(0);
+  }, PARENT_POLL_MS);
+  promise.finally(() => clearInterval(timer));
+  return { promise, resolve };
+}
+
+/** What was asked before the end and needs no waiting for is still answered. */
+async function finish(asker: Asker, stdout: Writable): Promise<void> {
+  await new Promise((resolve) => setImmediate(resolve));
+  await asker.close();
+  await new Promise<void>((resolve) => {
+    stdout.end(resolve);
+  });
+}
+
+async function within(ms: number, work: Promise<void>): Promise<void> {
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const late = new Promise<void>((resolve) => {
+    timer = setTimeout(resolve, ms);
+  });
+  await Promise.race([work, late]);
+  clearTimeout(timer);
+}
+
+/** A client that sends rubbish without end does not fill the log with it. */
+function sayer(writeError: (line: string) => void): (text: string) => void {
+  let said = 0;
+  return (text) => {
+    if (++said <= MAX_SAID) writeError(`dispatchd mcp: ${text}\n`);
+    if (said === MAX_SAID) writeError("dispatchd mcp: nothing more is said\n");
+  };
+}
