@@ -36,46 +36,51 @@ interface Budget {
 
 function write(value: unknown, depth: number, budget: Budget): string {
   if (typeof value === "string") return writeText(value, budget);
-  if (value === null || typeof value === "boolean") return spend(String(value), budget);
-  // Numbers are spelled as ECMAScript spells them, which drops the sign of -0.
-  if (typeof value === "number" && Number.isFinite(value)) return spend(String(value), budget);
-  if (typeof value !== "object") throw new CanonicalJsonError("not_json");
+  if (typeof value !== "object" || value === null) return writeLiteral(value, budget);
   if (depth >= MAX_DEPTH) throw new CanonicalJsonError("too_deep");
-  spend("[]", budget);
   if (Array.isArray(value)) {
-    expectMembers(value.length, budget);
+    // The brackets and the commas.
+    spend(1 + Math.max(1, value.length), budget);
+    let text = "[";
     // By index: a hole is no value of JSON.
-    return `[${Array.from(value, (member) => write(member, depth + 1, budget)).join(",")}]`;
+    for (let n = 0; n < value.length; n++) text += `${n > 0 ? "," : ""}${write(value[n], depth + 1, budget)}`;
+    return `${text}]`;
   }
   // A date or a map would be spelled as an empty object.
-  if (![Object.prototype, null].includes(Object.getPrototypeOf(value))) throw new CanonicalJsonError("not_json");
+  const prototype: unknown = Object.getPrototypeOf(value);
+  if (prototype !== Object.prototype && prototype !== null) throw new CanonicalJsonError("not_json");
   const keys = Object.keys(value);
-  expectMembers(keys.length, budget);
+  spend(1 + Math.max(1, 2 * keys.length), budget);
+  let text = "";
   // Sorted by UTF-16 code units, as the RFC wants it.
-  const members = keys.sort().map((key) => {
-    const name = writeText(key, budget) + spend(":", budget);
-    return name + write((value as Record<string, unknown>)[key], depth + 1, budget);
-  });
-  return `{${members.join(",")}}`;
+  for (const key of keys.sort()) {
+    const member = write((value as Record<string, unknown>)[key], depth + 1, budget);
+    text += `${text === "" ? "" : ","}${writeText(key, budget)}:${member}`;
+  }
+  return `{${text}}`;
+}
+
+/** Numbers are spelled as ECMAScript spells them, which drops the sign of -0. */
+function writeLiteral(value: unknown, budget: Budget): string {
+  const isLiteral = value === null || typeof value === "boolean" || Number.isFinite(value);
+  if (!isLiteral) throw new CanonicalJsonError("not_json");
+  const text = String(value);
+  spend(text.length, budget);
+  return text;
 }
 
 function writeText(text: string, budget: Budget): string {
   // A character is one byte at least: what is too long need not be looked at.
   if (text.length > budget.left) throw new CanonicalJsonError("too_large");
   if (!text.isWellFormed()) throw new CanonicalJsonError("lone_surrogate");
-  return spend(JSON.stringify(text), budget);
+  const quoted = JSON.stringify(text);
+  spend(Buffer.byteLength(quoted), budget);
+  return quoted;
 }
 
-/** Pays for the commas; with the members themselves they are one byte each at least. */
-function expectMembers(count: number, budget: Budget): void {
-  if (2 * count - 1 > budget.left) throw new CanonicalJsonError("too_large");
-  budget.left -= Math.max(0, count - 1);
-}
-
-function spend(text: string, budget: Budget): string {
-  budget.left -= Buffer.byteLength(text);
+function spend(bytes: number, budget: Budget): void {
+  budget.left -= bytes;
   if (budget.left < 0) throw new CanonicalJsonError("too_large");
-  return text;
 }
 
 /** True when two values have the same canonical text. Reads no more than the smaller one. */

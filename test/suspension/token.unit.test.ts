@@ -296,8 +296,8 @@ describe("what can be asked", () => {
   });
 
   test("what nobody could resume is a fault", async () => {
-    expect(asked({ ...STATE, interrupts: [] })).rejects.toThrow("nobody could resume this");
-    expect(asked({ ...STATE, interrupts: [INTERRUPTS[0], INTERRUPTS[0]] })).rejects.toThrow("nobody could resume this");
+    expect(asked({ ...STATE, interrupts: [] })).rejects.toThrow("an id of its own");
+    expect(asked({ ...STATE, interrupts: [INTERRUPTS[0], INTERRUPTS[0]] })).rejects.toThrow("an id of its own");
   });
 });
 

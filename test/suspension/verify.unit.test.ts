@@ -261,6 +261,8 @@ test("what is cancelled needs no payload, and any will do", async () => {
 
 test.each([
   [true, "resolved", { approved: true }],
+  [true, "resolved", { approved: true, reason: "go on" }],
+  [false, "resolved", { approved: true, reason: { input: {} } }],
   [false, "cancelled", { approved: true }],
   [false, "resolved", undefined],
   [false, "resolved", null],
@@ -274,6 +276,7 @@ test.each([
   [false, "resolved", { Approved: true }],
   [false, "resolved", { approved: true, input: { branch: "main" } }],
   [false, "resolved", JSON.parse('{"__proto__":{"approved":true}}')],
+  [false, "resolved", JSON.parse('{"approved":true,"__proto__":{"input":{}}}')],
   [false, "resolved", Object.create({ approved: true })],
 ] as const)("it is %p that %s with %j approves", (approves, status, payload) => {
   expect(isApproved({ interruptId: "i2", status, payload })).toBe(approves);
