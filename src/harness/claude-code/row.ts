@@ -1,6 +1,7 @@
 /** The registry's row of the built-in harness. Light: the daemon loads it before it listens. */
 import type { Config } from "../../config.ts";
 import type { Harness } from "../port.ts";
+import { responseSchemaOf } from "./own-questions.ts";
 
 /** `selfArgv` starts this program; the harness is one of its subcommands. */
 export function claudeCodeHarness(config: Config["harness"], selfArgv: readonly string[]): Harness {
@@ -13,6 +14,9 @@ export function claudeCodeHarness(config: Config["harness"], selfArgv: readonly 
       sessionFiles: { main: "projects/*/<id>.jsonl", side: "projects/*/<id>" },
     },
     configDir: config.claudeConfigDir,
+    // What reads transcripts is loaded when the first suspended run is resumed.
+    findParked: async (session, calls) => (await import("./find-parked.ts")).findParked(session, calls),
+    responseSchemaOf,
     shimDialect: { toolCallIdMeta: "claudecode/toolUseId", endTurnMeta: { "claude/endTurn": true } },
     settings: {
       claudeCodePath: config.claudeCodePath,

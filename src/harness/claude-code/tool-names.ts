@@ -80,6 +80,13 @@ export function canonicalToolName(name: string): string {
   return name;
 }
 
+/** Tools of Claude Code's own that ask the person something. */
+export const OWN_QUESTIONS = ["AskUserQuestion", "ExitPlanMode"] as const;
+
+export function isOwnQuestion(name: string): boolean {
+  return OWN_QUESTIONS.some((own) => own === name);
+}
+
 /** True for a tool of the shim: the run's own tools, whose output somebody else gives. */
 export function isShimTool(name: string): boolean {
   return name.startsWith(`mcp__${SHIM_SERVER}__`);
