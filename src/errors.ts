@@ -72,23 +72,26 @@ export class HttpError extends Error {
   }
 }
 
-/** A failure of a run: becomes its outcome. */
+/** A failure of a run: becomes its outcome. `details` are for the caller to read. */
 export class DaemonError extends Error {
+  readonly details: Readonly<Record<string, unknown>>;
+
   constructor(
     readonly code: RunErrorCode,
     message: string,
-    options: { cause?: unknown } = {},
+    options: { cause?: unknown; details?: Readonly<Record<string, unknown>> } = {},
   ) {
     super(message, options.cause === undefined ? {} : { cause: options.cause });
     this.name = "DaemonError";
+    this.details = options.details ?? {};
   }
 }
 
-/** Cuts a message to `MAX_ERROR_MESSAGE_BYTES` of UTF-8, between characters. What it must not show is replaced before. */
-export function cutMessage(message: string): string {
+/** Cuts a message to `maxBytes` of UTF-8, between characters. What it must not show is replaced before. */
+export function cutMessage(message: string, maxBytes = MAX_ERROR_MESSAGE_BYTES): string {
   const bytes = Buffer.from(message, "utf8");
-  if (bytes.length <= MAX_ERROR_MESSAGE_BYTES) return message;
-  let end = MAX_ERROR_MESSAGE_BYTES - "…".length * 3;
+  if (bytes.length <= maxBytes) return message;
+  let end = maxBytes - "…".length * 3;
   // A continuation byte is 10xxxxxx.
   while (end > 0 && ((bytes[end] ?? 0) & 0xc0) === 0x80) end--;
   return `${bytes.toString("utf8", 0, end)}…`;
