@@ -5,6 +5,15 @@
 import { z } from "zod";
 import { HttpError } from "../errors.ts";
 import { parseKeyList } from "../key-list.ts";
+import type { ToolSpec } from "../tools/port.ts";
+import {
+  answersSchema,
+  callbackSchema,
+  clientToolsSchema,
+  relaySchema,
+  toolsSchema,
+  toToolSpecs,
+} from "../tools/tool-schema.ts";
 
 const MAX_RUN_ID_CHARS = 256;
 const MAX_THREAD_ID_CHARS = 1024;
@@ -86,8 +95,11 @@ const inputSchema = z.looseObject({
   organizationId: text.nullish(),
   resume: z.looseObject({ reason: text.nullish() }).nullish(),
   env: envSchema.nullish(),
-  tools: z.array(z.unknown()).nullish(),
-  answers: z.array(z.unknown()).nullish(),
+  tools: toolsSchema.nullish(),
+  callback: callbackSchema.nullish(),
+  clientTools: clientToolsSchema.nullish(),
+  relay: relaySchema.nullish(),
+  answers: answersSchema.nullish(),
   suspension: z.unknown().optional(),
 });
 
@@ -139,9 +151,34 @@ export function parseDispatch(value: unknown): DispatchBody {
   if (input.userMessage === undefined && !input.answers?.length) {
     throw new HttpError("bad_input", "input.userMessage is required");
   }
-  // Tools that would silently be missing are worse than a refusal.
-  if (input.tools?.length) throw new HttpError("bad_input", "input.tools: this version of the daemon serves no tools");
+  if (input.callback === undefined || input.callback === null) expectNoCallbackTool(input);
   return body;
+}
+
+function expectNoCallbackTool({ tools }: DispatchInput): void {
+  for (const [index, { name, kind }] of (tools ?? []).entries()) {
+    if (kind !== "callback") continue;
+    const reason = `${name} is a callback tool, and there is no input.callback`;
+    throw new HttpError("bad_input", `input.tools.${index}: ${reason}`);
+  }
+}
+
+export const answerBodySchema = z.looseObject({ answers: answersSchema });
+export type ParsedAnswers = z.infer<typeof answerBodySchema>;
+
+/** Answers to a run that waits. Throws `bad_input`. */
+export function parseAnswers(value: unknown): ParsedAnswers {
+  if (typeof value !== "object" || value === null || Array.isArray(value)) {
+    throw new HttpError("bad_input", "the body must be a JSON object");
+  }
+  const body = check(answerBodySchema, value);
+  if (body.answers.length === 0) throw new HttpError("bad_input", "answers: must be at least one");
+  return body;
+}
+
+/** The run's tools, with what was not said of them. */
+export function toolSpecsOf({ tools }: DispatchInput): readonly ToolSpec[] {
+  return toToolSpecs(tools);
 }
 
 /** `value` as `schema` reads it, or `bad_input` that names the field. */
