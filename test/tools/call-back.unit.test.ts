@@ -46,7 +46,8 @@ function ask(url: string, over: Partial<CallbackRequest> = {}) {
   });
 }
 
-const reply = (body: BodyInit | null, init: ResponseInit = {}) => ask(serve(() => new Response(body, init)));
+const reply = (body: ConstructorParameters<typeof Response>[0], init: ResponseInit = {}) =>
+  ask(serve(() => new Response(body, init)));
 const json = (value: unknown, status = 200) =>
   reply(JSON.stringify(value), { status, headers: { "content-type": "application/json" } });
 const ok = (text: string) => ({ text, isError: false });
@@ -276,4 +277,20 @@ test("url and headers do not come back, whatever the server and the network say"
   // What every client says of itself is no secret: an answer may speak of it.
   const plain = serve(() => new Response("send application/json"));
   expect(await ask(plain, { callback: { url: plain, headers } })).toEqual(ok("send application/json"));
+});
+
+test("the proxy of the daemon's environment carries a callback, but where NO_PROXY says otherwise", async () => {
+  const url = serve(() => new Response("direct"));
+  const proxy = new URL(serve(() => new Response("by proxy"))).origin;
+  const program = `
+    import { callBack } from "${import.meta.dir}/../../src/tools/call-back.ts";
+    const signal = new AbortController().signal;
+    const result = await callBack({ callback: { url: "${url}", headers: {} }, order: {}, idempotencyKey: "k", timeoutMs: 30000, signal });
+    console.log(result.text);`;
+  const answer = async (env: Record<string, string>): Promise<string> => {
+    const child = Bun.spawn([process.execPath, "-e", program], { env: { PATH: process.env.PATH ?? "", ...env } });
+    return (await child.stdout.text()).trim();
+  };
+  expect(await answer({ HTTP_PROXY: proxy })).toBe("by proxy");
+  expect(await answer({ HTTP_PROXY: proxy, NO_PROXY: "127.0.0.1" })).toBe("direct");
 });
