@@ -55,7 +55,7 @@ export async function threadFoldersIn(store: string): Promise<string[]> {
 
 export async function summarize(store: string, folder: string): Promise<ThreadSummary> {
   await using saves = diskSaveFolder([join(store, folder)]);
-  const names = (await savesOf({ folder: saves, threadId: "", sealer: PLAIN })).sort(compareSaves).reverse();
+  const names = (await savesOf({ folder: saves, threadId: "", sealer: PLAIN })).toSorted(compareSaves).reverse();
   let bytes = 0;
   let modifiedAt = 0;
   for (const name of names) {
@@ -77,7 +77,7 @@ export async function summarize(store: string, folder: string): Promise<ThreadSu
 
 /** Reads and checks every byte of every save of a thread; the newest first. */
 export async function verifyThread(source: SaveSource): Promise<SaveVerdict[]> {
-  const names = (await savesOf(source)).sort(compareSaves).reverse();
+  const names = (await savesOf(source)).toSorted(compareSaves).reverse();
   const checked = new Map<string, Promise<string | undefined>>();
   const verdicts: SaveVerdict[] = [];
   for (const name of names) verdicts.push(await verifySave(source, name, checked));
@@ -176,8 +176,8 @@ async function* textOf(
 }
 
 /** None where something else than a folder has the thread's name. */
-async function savesOf(source: SaveSource): Promise<SaveName[]> {
-  return (await whenThere(() => listSaves(source))) ?? [];
+async function savesOf(source: SaveSource): Promise<readonly SaveName[]> {
+  return (await whenThere(() => listSaves(source)))?.names ?? [];
 }
 
 async function foldersIn(path: string, shape: RegExp): Promise<string[]> {

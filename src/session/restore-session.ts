@@ -6,7 +6,7 @@
  */
 import type { SessionFiles } from "../harness/port.ts";
 import { type Choice, chooseSave, isCovered, type LocalSession, type Verdict } from "./choose-save.ts";
-import { listSaves } from "./list-saves.ts";
+import { type Listing, listSaves } from "./list-saves.ts";
 import { filesOf, type HeadResult, readHead, readSegments, type SaveSource } from "./read-save.ts";
 import { hashOf } from "./save-file.ts";
 import type { SaveHead } from "./save-head.ts";
@@ -83,19 +83,19 @@ export async function restoreSession(
 ): Promise<RestoreReport> {
   const startedAt = clock.monotonic();
   const left = (): number => order.waitMs - (clock.monotonic() - startedAt);
-  let names = await listSaves(source);
-  while (left() > 0 && (await isSomethingToCome(source, names, order))) {
+  let listing = await listSaves(source);
+  while (left() > 0 && (await isSomethingToCome(source, listing.names, order))) {
     await clock.sleep(Math.min(LOOK_AGAIN_MS, left()));
-    names = await listSaves(source);
+    listing = await listSaves(source);
   }
   for (let tries = 1; ; tries++) {
+    const { names } = listing;
     const reading = new Reading({ ...source, cache: new Map() }, order, staging);
     const choice = await chooseSave(names, order.local, order.hint, reading);
     const restored = choice.source === "stored" && choice.pick ? await reading.finish(choice.pick.name) : undefined;
     if (reading.vanished && tries < MAX_TRIES) {
-      const now = await listSaves(source);
-      const changed = now.length !== names.length || now.some((name) => !names.includes(name));
-      names = now;
+      listing = await listSaves(source);
+      const changed = listing.names.length !== names.length || listing.names.some((name) => !names.includes(name));
       if (changed) {
         await staging.truncate(0, 0);
         continue;
@@ -109,11 +109,15 @@ export async function restoreSession(
       turn: nextTurn(order.local?.last ? [...names, order.local.last.name] : names),
       fence: names.reduce((max, name) => Math.max(max, placeOf(name).fence), 0),
       waitedMs: Math.round(clock.monotonic() - startedAt),
-      rejected: reading.rejected.slice(0, MAX_REJECTED),
+      rejected: [...madeUpIn(listing), ...reading.rejected].slice(0, MAX_REJECTED),
       ...(used.length > 0 ? { used } : {}),
       ...(restored ? { restored } : {}),
     };
   }
+}
+
+function madeUpIn({ madeUp }: Listing): { name: SaveName; reason: string }[] {
+  return madeUp.map((name) => ({ name, reason: "no thread comes to this turn" }));
 }
 
 /** True while the save that the caller knows of is not to be seen, or the newest one is only half there. */
@@ -145,8 +149,9 @@ class Reading {
     readonly staging: Staging,
   ) {}
 
-  async parentOf(name: SaveName): Promise<{ parent?: SaveName } | undefined> {
+  async parentOf(name: SaveName): Promise<{ parent?: SaveName } | "no-file" | undefined> {
     const result = await this.#head(name);
+    if (result.type === "no-file") return this.#noFile(name, result.reason);
     if (result.type !== "head") return undefined;
     return result.head.parent ? { parent: result.head.parent } : {};
   }
@@ -154,6 +159,7 @@ class Reading {
   async verify(name: SaveName): Promise<Verdict> {
     const result = await this.#head(name);
     if (result.type === "unreadable") return "unreadable";
+    if (result.type === "no-file") return this.#noFile(name, result.reason);
     if (result.type === "bad") return this.#reject(name, result.reason);
     const { head, fileBytes } = result;
     if (head.part) return this.#reject(name, "a part of a save that never came");
@@ -200,6 +206,11 @@ class Reading {
     const known = this.#heads.get(name) ?? readHead(this.source, name);
     this.#heads.set(name, known);
     return known;
+  }
+
+  #noFile(name: SaveName, reason: string): "no-file" {
+    this.rejected.push({ name, reason });
+    return "no-file";
   }
 
   #reject(name: SaveName, reason: string): Verdict {
