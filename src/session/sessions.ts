@@ -119,7 +119,7 @@ export function createSessions(parts: SessionsParts): Sessions {
       // The thread's last save may have come to its end meanwhile.
       const now = (await stateFile.read()) ?? NO_STATE;
       const begun = await take(order, asked, local, now, store.run, staging, log);
-      await stateFile.write(begun.state);
+      await stateFile.begin(begun.state);
       if (begun.pointer !== undefined) {
         await pointers.write({ threadId, sessionId: begun.pointer, harness: harness.id });
       }

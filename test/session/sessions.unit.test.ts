@@ -1,6 +1,7 @@
 import { expect, test } from "bun:test";
 import { lstat, mkdir, readdir, readFile, rm, symlink, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
+import { diskStateFile } from "../../src/session/disk-state-file.ts";
 import { DiskPod, Overdue, Volume } from "./pod-disk.ts";
 
 async function allFiles(folder: string): Promise<string[]> {
@@ -277,6 +278,37 @@ test("a save whose flight was lost after it had written counts", async () => {
   };
   expect(await run.save({ deadlineMs: 5000 })).toMatchObject({ saved: true, generation: expect.any(String) });
 });
+
+test("a flight of the run before that writes its state late does not undo the beginning of the next run", async () => {
+  await using volume = await Volume.create();
+  await using pod = await DiskPod.create(volume);
+  const old = await pod.begin("thread");
+  await pod.say(old, "s1", "one\n");
+  const { state: path } = await capture(pod, () => old.save({ deadlineMs: 5000 }));
+  const state = diskStateFile(path);
+  const before = await state.read();
+  const next = await pod.begin("thread");
+  if (before) await state.write(before);
+  await pod.say(next, "s1", "two\n");
+  expect(await next.save({ deadlineMs: 5000 })).toMatchObject({ saved: true });
+  await pod.turn("thread", "three\n");
+  await using other = await DiskPod.create(volume);
+  await other.begin("thread");
+  expect(await other.read("projects/p/s1.jsonl")).toBe("one\ntwo\nthree\n");
+});
+
+/** What the save job of `work` was given. */
+async function capture(pod: DiskPod, work: () => Promise<unknown>): Promise<{ state: string }> {
+  const save = pod.jobs["session-save"];
+  const inputs: { state: string }[] = [];
+  pod.jobs["session-save"] = (input) => {
+    inputs.push(input);
+    return save?.(input) ?? Promise.resolve();
+  };
+  await work();
+  if (save) pod.jobs["session-save"] = save;
+  return inputs[0] ?? { state: "" };
+}
 
 test("a run that another pod has passed saves no more", async () => {
   await using volume = await Volume.create();
@@ -570,7 +602,7 @@ test("dozens of files beside the transcript, one by one, come back from few save
     await pod.write(`projects/p/s1/tool-results/${n}.txt`, `result ${n}`);
     expect((await run.save({ deadlineMs: 5000 })).saved).toBe(true);
   }
-  const [state = ""] = (await allFiles(join(pod.folder, "threads"))).filter((path) => path.endsWith(".saves.json"));
+  const [state = ""] = (await allFiles(join(pod.folder, "threads"))).filter((path) => /\.saves\.json\./.test(path));
   expect(Object.keys(JSON.parse(await readFile(state, "utf8")).state.saves).length).toBeLessThan(64);
   await using other = await DiskPod.create(volume);
   expect((await other.begin("thread")).found.state).toBe("restored");
