@@ -1,8 +1,10 @@
 /** The org's own skills reach the pod whole, and what cannot be had costs nothing else. */
 import { expect, test } from "bun:test";
 import { chmodSync, mkdirSync, readlinkSync, symlinkSync } from "node:fs";
-import { lstat, readdir, readFile, rm, stat, symlink, writeFile } from "node:fs/promises";
+import { lstat, readdir, readFile, rm, stat, symlink, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
+import { HASH_FILE } from "../../src/orgfs/skills/hash-file.ts";
+import { MAX_SKILL_BYTES, MAX_VOLUME_BYTES } from "../../src/orgfs/skills/limits.ts";
 import { diskFiles, type VolumeFiles } from "../../src/orgfs/skills/volume-files.ts";
 import { SkillsPod, skillText, treeOf } from "../support/skills-pod.ts";
 
@@ -200,8 +202,69 @@ test("links, pipes and too large skills on a volume are not followed, waited for
   await pod.plant("piped", { "SKILL.md": skillText("piped") });
   await Bun.$`mkfifo ${join(root, "piped/pipe")}`.quiet();
   const brought = await pod.bring();
-  expect(brought.leftOut).toEqual([{ name: "large", reason: "it is too large", kept: false }]);
+  const byName = brought.leftOut.toSorted((one, other) => (one.name < other.name ? -1 : 1));
+  expect(byName).toEqual([
+    { name: "large", reason: "it is too large", kept: false },
+    { name: "linked", reason: "it is a link", kept: false },
+  ]);
   expect(Object.keys(await treeOf(pod.skills))).toEqual(["piped/SKILL.md", "rockets/SKILL.md"]);
+});
+
+/** Things that lie where a file is expected, and how they are told. */
+const IN_THE_WAY = {
+  pipe: (path: string) => Bun.$`mkfifo ${path}`.quiet(),
+  folder: (path: string) => mkdirSync(join(path, "deeper"), { recursive: true }),
+  link: (path: string) => symlinkSync("/etc/passwd", path),
+  "link to nothing": (path: string) => symlinkSync("nothing", path),
+} as const;
+
+for (const [what, make] of Object.entries(IN_THE_WAY)) {
+  for (const file of ["SKILL.md", HASH_FILE]) {
+    test(`a ${what} in the place of ${file} costs that skill alone`, async () => {
+      await using pod = await SkillsPod.open();
+      await pod.plant("a", { "SKILL.md": skillText("a") });
+      await pod.plant("odd", { "SKILL.md": skillText("odd"), "a.md": "a" });
+      await rm(join(pod.volume, "skills/odd", file), { force: true });
+      await make(join(pod.volume, "skills/odd", file));
+      await pod.plant("z", { "SKILL.md": skillText("z") });
+      expect(await pod.bring()).toMatchObject({
+        hung: false,
+        leftOut: [{ name: "odd", reason: `${file} is no file`, kept: false }],
+      });
+      expect(Object.keys(await treeOf(pod.skills))).toEqual(["a/SKILL.md", "z/SKILL.md"]);
+    });
+  }
+}
+
+test("a large skill pushes out no smaller one behind it", async () => {
+  await using pod = await SkillsPod.open();
+  const sparse = async (name: string, bytes: number): Promise<void> => {
+    await pod.plant(name, { "SKILL.md": skillText(name), data: "" });
+    await truncate(join(pod.volume, "skills", name, "data"), bytes);
+  };
+  const full = MAX_VOLUME_BYTES / MAX_SKILL_BYTES;
+  for (let n = 0; n < full; n++) await sparse(`large-${n}`, MAX_SKILL_BYTES - 4096);
+  await sparse("large-one-more", 1 << 20);
+  await pod.plant("small", { "SKILL.md": skillText("small") });
+  // They are looked at together: the small one is to come last.
+  let seen = 0;
+  const largeSeen = Promise.withResolvers<void>();
+  const files: VolumeFiles = {
+    ...diskFiles,
+    async look(path) {
+      const found = await diskFiles.look(path);
+      if (path.endsWith("/data") && ++seen === full + 1) setTimeout(largeSeen.resolve);
+      return found;
+    },
+    async list(path) {
+      if (path.endsWith("/small")) await largeSeen.promise;
+      return diskFiles.list(path);
+    },
+  };
+  const { leftOut, count } = await pod.bring({}, files);
+  expect(leftOut).toMatchObject([{ reason: `the volume's skills are over ${MAX_VOLUME_BYTES} bytes` }]);
+  expect(leftOut[0]?.name).toStartWith("large-");
+  expect(count).toBe(full + 1);
 });
 
 test.skipIf(process.getuid?.() !== 0)("the agent's user gets copies of its own (takes root)", async () => {
