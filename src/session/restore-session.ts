@@ -11,7 +11,7 @@ import { filesOf, type HeadResult, readHead, readSegments, type SaveSource } fro
 import { hashOf } from "./save-file.ts";
 import type { SaveHead } from "./save-head.ts";
 import { compareSaves, nextTurn, placeOf, type RunKey, type SaveName } from "./save-name.ts";
-import { isSessionId, kindOfPath } from "./session-paths.ts";
+import { isSessionId, kindOfPath, MAX_SIDE_FILES } from "./session-paths.ts";
 import { mergeUses, type SuspensionUse } from "./suspension-uses.ts";
 import { type Segment, type StoredFile, sizeOf, TAIL_BYTES } from "./thread-state.ts";
 
@@ -58,7 +58,7 @@ export interface Restored {
   readonly files: readonly StoredFile[];
   readonly saves: Readonly<Record<string, number>>;
   readonly bytes: number;
-  /** Side files that were not whole. */
+  /** Side files that were not whole, or are none of the session; `MAX_NAMED` of them by name. */
   readonly leftOut: readonly string[];
   /** Used suspensions in its head. */
   readonly used?: readonly SuspensionUse[];
@@ -71,6 +71,7 @@ export interface Waiting {
 
 const LOOK_AGAIN_MS = 250;
 const MAX_REJECTED = 8;
+const MAX_NAMED = 100;
 /** How often it chooses anew because files vanished. */
 const MAX_TRIES = 4;
 const GONE = "the newest save of the thread vanished while it was read";
@@ -184,7 +185,7 @@ class Reading {
     let bytes = 0;
     for (const [index, file] of files.entries()) {
       const number = placed.length;
-      if (index > 0 && !(await this.#stageSide(number, file, saves))) {
+      if (index > 0 && !(await this.#stageSide(number, head.session, file, saves))) {
         leftOut.push(file.path);
         continue;
       }
@@ -193,7 +194,8 @@ class Reading {
     }
     const kept = new Set(placed.flatMap(({ segments }) => segments.map(({ save }) => save as string)));
     const keptSaves = Object.fromEntries(Object.entries(saves).filter(([save]) => kept.has(save)));
-    return { ...facts, ...(head.used ? { used: head.used } : {}), files: placed, saves: keptSaves, bytes, leftOut };
+    const used = head.used ? { used: head.used } : {};
+    return { ...facts, ...used, files: placed, saves: keptSaves, bytes, leftOut: named(leftOut) };
   }
 
   /** Also those of saves that were not taken: whoever wrote them used the suspension. */
@@ -219,11 +221,9 @@ class Reading {
     return "not-whole";
   }
 
-  #isSession({ session, files }: SaveHead): boolean {
-    if (!isSessionId(session)) return false;
-    const kinds = files.map(({ path }) => kindOfPath(path, this.order.sessionFiles, session));
-    const distinct = new Set(files.map(({ path }) => path)).size === files.length;
-    return distinct && kinds[0] === "main" && kinds.slice(1).every((kind) => kind === "side");
+  #isSession({ session, files: [main] }: SaveHead): boolean {
+    if (!isSessionId(session) || !main) return false;
+    return kindOfPath(main.path, this.order.sessionFiles, session) === "main";
   }
 
   async #stageMain(name: SaveName, main: StoredFile, saves: Readonly<Record<string, number>>): Promise<Verdict> {
@@ -250,12 +250,14 @@ class Reading {
     return "whole";
   }
 
-  /** False when it is not whole. */
+  /** False when it is not whole, or no file of the session. */
   async #stageSide(
     number: number,
-    { segments }: StoredFile,
+    session: string,
+    { path, segments }: StoredFile,
     saves: Readonly<Record<string, number>>,
   ): Promise<boolean> {
+    if (number > MAX_SIDE_FILES || kindOfPath(path, this.order.sessionFiles, session) !== "side") return false;
     await this.staging.append(number, new Uint8Array());
     for await (const { result } of readSegments(this.source, segments, saves)) {
       if (result.type !== "text") {
@@ -266,6 +268,11 @@ class Reading {
     }
     return true;
   }
+}
+
+function named(paths: readonly string[]): string[] {
+  if (paths.length <= MAX_NAMED) return [...paths];
+  return [...paths.slice(0, MAX_NAMED), `and ${paths.length - MAX_NAMED} more`];
 }
 
 function keyOf({ save, at }: Segment): string {

@@ -45,6 +45,8 @@ export interface SessionVolume {
   readonly mounted: () => boolean;
 }
 
+/** Of files in a line of the log. */
+const MAX_NAMED = 100;
 const STAGING = "restore-";
 const STORE = "dispatchd-sessions";
 /** Of the budget of a restore, what may be spent on waiting for a save that is still on its way. */
@@ -276,7 +278,10 @@ export function createSessions(parts: SessionsParts): Sessions {
     await pointers.remove(threadId);
     try {
       const { configDir } = harness;
-      return await placeSession({ configDir, sessionFiles, sessionId, files, staging, owner: config.agentUser });
+      const owner = config.agentUser;
+      const placed = await placeSession({ configDir, sessionFiles, sessionId, files, staging, owner });
+      if (placed.leftOut.length > 0) log.warn("session files left out", { files: placed.leftOut.slice(0, MAX_NAMED) });
+      return placed.files;
     } catch (error) {
       if (before) await pointers.write(before);
       log.error("session not put in place", { reason: messageOf(error) });
