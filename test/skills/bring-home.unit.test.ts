@@ -1,6 +1,6 @@
 /** The org's own skills reach the pod whole, and what cannot be had costs nothing else. */
 import { expect, test } from "bun:test";
-import { chmodSync, mkdirSync, readlinkSync, symlinkSync } from "node:fs";
+import { chmodSync, chownSync, mkdirSync, readlinkSync, symlinkSync } from "node:fs";
 import { lstat, readdir, readFile, rm, stat, symlink, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { HASH_FILE } from "../../src/orgfs/skills/hash-file.ts";
@@ -171,26 +171,66 @@ test("a skills folder of the image's own wins; an empty one does not", async () 
   expect(readlinkSync(pod.skills)).toStartWith(pod.stateDir);
 });
 
-test("nothing is written where a link in place of the config folder points", async () => {
+test("a config folder that the image made a link is used as it is", async () => {
   await using pod = await SkillsPod.open();
   await pod.plant("rockets", { "SKILL.md": skillText("rockets") });
   const elsewhere = join(pod.root, "elsewhere");
-  mkdirSync(join(elsewhere, "skills"), { recursive: true });
-  symlinkSync(elsewhere, pod.configDir);
+  mkdirSync(elsewhere);
+  symlinkSync("elsewhere", pod.configDir);
+  expect(await pod.bring()).toMatchObject({ link: "linked", count: 1, leftOut: [] });
+  expect(await treeOf(join(elsewhere, "skills"))).toEqual({ "rockets/SKILL.md": skillText("rockets") });
+});
+
+test("a config folder that is none, or cannot be made, costs its link and no skill", async () => {
+  await using pod = await SkillsPod.open();
+  await pod.plant("rockets", { "SKILL.md": skillText("rockets") });
+  symlinkSync("nothing", pod.configDir);
   expect(await pod.bring()).toMatchObject({ link: "no-folder", count: 1, leftOut: [] });
-  // An empty folder would have been replaced.
-  expect((await lstat(join(elsewhere, "skills"))).isDirectory()).toBe(true);
-  expect(await readdir(elsewhere)).toEqual(["skills"]);
-  await rm(elsewhere, { recursive: true });
-  expect((await pod.bring()).link).toBe("no-folder");
-  expect(await readdir(pod.root)).not.toContain("elsewhere");
+  expect(await readdir(pod.root)).not.toContain("nothing");
   await rm(pod.configDir);
   await writeFile(pod.configDir, "");
-  expect((await pod.bring()).link).toBe("no-folder");
+  expect(await pod.bring()).toMatchObject({ link: "no-folder", count: 1 });
+  expect(await pod.bring({ configDir: join(pod.configDir, "below") })).toMatchObject({ link: "no-folder", count: 1 });
+  const tooLong = join(pod.root, "x".repeat(300));
+  expect(await pod.bring({ configDir: tooLong })).toMatchObject({ link: "unwritable", count: 1, leftOut: [] });
   await rm(pod.configDir);
   expect((await pod.bring()).link).toBe("linked");
   expect((await stat(pod.configDir)).mode & 0o777).toBe(0o700);
 });
+
+/** Whose pod it is: everything in it can be passed through by the agent. */
+function openUp(pod: SkillsPod): void {
+  mkdirSync(pod.stateDir, { recursive: true });
+  for (const path of [pod.root, pod.stateDir]) chmodSync(path, 0o711);
+}
+
+test.skipIf(process.getuid?.() !== 0)(
+  "nothing is written where a link of the agent's points (takes root)",
+  async () => {
+    await using pod = await SkillsPod.open();
+    await pod.plant("rockets", { "SKILL.md": skillText("rockets") });
+    openUp(pod);
+    const agent = { uid: 61_001, gid: 61_001 };
+    const [elsewhere, agents] = [join(pod.root, "elsewhere"), join(pod.root, "agents")];
+    mkdirSync(join(elsewhere, "skills"), { recursive: true });
+    mkdirSync(agents);
+    chownSync(agents, agent.uid, agent.gid);
+    symlinkSync(elsewhere, join(agents, "link"));
+    for (const configDir of [join(agents, "link"), join(agents, "link/deeper/config")]) {
+      expect(await pod.bring({ agent, configDir })).toMatchObject({ link: "no-folder", count: 1, leftOut: [] });
+    }
+    // An empty folder would have been replaced.
+    expect((await lstat(join(elsewhere, "skills"))).isDirectory()).toBe(true);
+    expect(await readdir(elsewhere)).toEqual(["skills"]);
+    await rm(elsewhere, { recursive: true });
+    expect((await pod.bring({ agent, configDir: join(agents, "link") })).link).toBe("no-folder");
+    expect(await readdir(pod.root)).not.toContain("elsewhere");
+    // One of the pod's owner is followed.
+    symlinkSync(agents, join(pod.root, "owners"));
+    expect((await pod.bring({ agent, configDir: join(pod.root, "owners/config") })).link).toBe("linked");
+    expect(await stat(join(agents, "config"))).toMatchObject(agent);
+  },
+);
 
 test("links, pipes and too large skills on a volume are not followed, waited for or copied", async () => {
   await using pod = await SkillsPod.open();
@@ -271,8 +311,7 @@ test.skipIf(process.getuid?.() !== 0)("the agent's user gets copies of its own (
   await using pod = await SkillsPod.open();
   await pod.plant("rockets", { "SKILL.md": skillText("rockets") });
   const agent = { uid: 61_001, gid: 61_001 };
-  mkdirSync(pod.stateDir);
-  for (const path of [pod.root, pod.stateDir]) chmodSync(path, 0o711);
+  openUp(pod);
   await pod.bring({ agent });
   expect((await stat(join(pod.skills, "rockets/SKILL.md"))).uid).toBe(agent.uid);
   const script = `echo changed > "${pod.skills}/rockets/SKILL.md" && mkdir "${pod.skills}/new" && cat "${pod.skills}/rockets/SKILL.md"`;

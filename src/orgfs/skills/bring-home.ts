@@ -30,7 +30,7 @@ const PROVED_AFTER_MS = 60_000;
 
 export async function bringHome(input: HomeInput, files: VolumeFiles = diskFiles): Promise<BroughtHome> {
   const folders = layOutPodFolders(input.stateDir, input.volume, input.agent);
-  const link = linkSkills(input.configDir, folders.home, input.agent);
+  const link = await linkSkills(input.configDir, folders.home, input.agent);
   const volume = limitCalls(files, input.callMs);
   const home = podHome(folders, input.agent);
   const records = recordsIn<SkillRecord>(folders.records);
