@@ -159,7 +159,7 @@ export function createSessions(parts: SessionsParts): Sessions {
     if (sessionFiles && !(await findTranscript(harness.configDir, sessionFiles, id))) {
       return fresh("the transcript of the thread's session is not on this pod");
     }
-    if (sessionFiles && !(await owners.claim(id, threadId))) {
+    if (sessionFiles && !(await owners.claim(id, threadId, "held"))) {
       return fresh("the session belongs to another thread of this pod");
     }
     return { id, found: { id, state: "local" } };
@@ -273,7 +273,8 @@ export function createSessions(parts: SessionsParts): Sessions {
   ) {
     const { sessionFiles } = harness.capabilities;
     if (!sessionFiles) return "the harness keeps no session files";
-    if (!(await owners.claim(sessionId, threadId))) return "the stored session belongs to another thread of this pod";
+    if (!(await owners.claim(sessionId, threadId, "held")))
+      return "the stored session belongs to another thread of this pod";
     const before = await pointers.read(threadId);
     await pointers.remove(threadId);
     try {

@@ -1,6 +1,7 @@
 import { expect, test } from "bun:test";
 import { lstat, mkdir, readdir, readFile, rm, symlink, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
+import { systemClock } from "../../src/clock/system.ts";
 import { diskStateFile } from "../../src/session/disk-state-file.ts";
 import { DiskPod, Overdue, Volume } from "./pod-disk.ts";
 
@@ -111,6 +112,52 @@ test("two threads on one pod: neither store holds a byte of the other, and an id
   await using other = await DiskPod.create(volume);
   await other.begin("a");
   expect(await allFiles(join(other.configDir))).toEqual([join(other.configDir, "projects/p/sa.jsonl")]);
+});
+
+test("a thread whose harness only named another's session does not keep it from that one", async () => {
+  await using volume = await Volume.create();
+  await using first = await DiskPod.create(volume);
+  await first.turn("owner", "one\n", {}, "so");
+  await using pod = await DiskPod.create(volume);
+  const squatter = await pod.begin("squatter");
+  squatter.noteSession("so");
+  await squatter.pointerWritten();
+  expect((await squatter.save({ deadlineMs: 5000 })).saved).toBe(false);
+  const owner = await pod.begin("owner");
+  expect(owner.found).toMatchObject({ id: "so", state: "restored" });
+  // The file is the owner's now.
+  const reason = "the session belongs to another thread of this pod";
+  expect(await squatter.save({ deadlineMs: 5000 })).toEqual({ saved: false, reason });
+  expect((await pod.begin("squatter")).found).toEqual({ state: "fresh", reason });
+  await pod.say(owner, "so", "two\n");
+  expect((await owner.save({ deadlineMs: 5000 })).saved).toBe(true);
+});
+
+test("a session that a thread saved stays its own, whoever restores one of that id", async () => {
+  await using volume = await Volume.create();
+  await using first = await DiskPod.create(volume);
+  await first.turn("one", "of one\n", {}, "same");
+  await using pod = await DiskPod.create(volume);
+  await pod.turn("other", "of the other\n", {}, "same");
+  const found = (await pod.begin("one")).found;
+  expect(found).toEqual({ state: "fresh", reason: "the stored session belongs to another thread of this pod" });
+  expect(await pod.read("projects/p/same.jsonl")).toBe("of the other\n");
+});
+
+test("a transcript that was there before the run and is nobody's is none that its harness wrote", async () => {
+  await using volume = await Volume.create();
+  const clock = { ...systemClock, now: () => Date.now() + 10_000 };
+  await using pod = await DiskPod.create(volume, { clock });
+  await pod.append("projects/p/old.jsonl", "somebody's\n");
+  const run = await pod.begin("thread");
+  run.noteSession("old");
+  const reason = "the session belongs to another thread of this pod";
+  expect(await run.save({ deadlineMs: 5000 })).toEqual({ saved: false, reason });
+  // The caller may name it: it knows whose it is.
+  const named = await pod.begin("its thread", { harness: { sessionId: "old" } });
+  expect(named.found).toMatchObject({ id: "old", state: "local" });
+  named.noteSession("old");
+  expect((await named.save({ deadlineMs: 5000 })).saved).toBe(true);
 });
 
 test("a volume that hangs in the restore costs the turn its history, and the conversation comes back", async () => {
