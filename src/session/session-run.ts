@@ -105,8 +105,8 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
   }
 
   async function trySave(deadlineMs: number, signal?: AbortSignal, claim?: SuspensionUse): Promise<Saved> {
-    if (!sessionFiles) return notSaved("the harness keeps no session files", "ends");
     if (!store) return notSaved("no org volume", "ends");
+    if (!sessionFiles) return notSaved("the harness keeps no session files", "ends");
     if (sessionId === undefined) return notSaved("the turn has no session", "goes on");
     await pointer;
     if (!(await isStillOurs(sessionId))) return notSaved("the session belongs to another thread of this pod", "ends");
