@@ -13,6 +13,27 @@ export const EXIT = {
   brokenPipe: 141,
 } as const;
 
+/** Of `sessions`, where 1 and more are about a store and not about a turn. Of several that apply the first. */
+export const SESSIONS_EXIT = {
+  ok: 0,
+  damaged: 1,
+  usage: 2,
+  noStore: 3,
+  noThread: 4,
+  sealed: 6,
+  cut: 5,
+} as const;
+
+export const SESSIONS_EXIT_HELP = [
+  "0    done; verify: all is whole",
+  "1    something is damaged, cannot be read or written, or has no whole save to export",
+  "2    usage",
+  "3    there is no such store",
+  "4    the store has no save of this thread",
+  "5    verify: whole, but for saves that are cut short: on their way still, or lost with their pod",
+  "6    verify: threads are sealed, and were not checked: give SESSION_KEYS, and their ids with --threads",
+] as const;
+
 export type ExitCode = (typeof EXIT)[keyof typeof EXIT];
 
 /** The lines of a help text. */

@@ -2,11 +2,12 @@
 import { mkdir, open } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { errnoOf, messageOf } from "../errors.ts";
-import { type ExportedFile, exportThread } from "../session/inspect-store.ts";
+import { type ExportedFile, exportThread, hasSaves } from "../session/inspect-store.ts";
 import type { SaveSource } from "../session/read-save.ts";
-import { EXIT } from "./exit-codes.ts";
+import { SESSIONS_EXIT } from "./exit-codes.ts";
 import type { CliIo } from "./io.ts";
 import type { SessionsCall } from "./sessions.ts";
+import { noThread } from "./sessions-list.ts";
 
 export async function exportSession(
   { io, json }: SessionsCall,
@@ -16,8 +17,9 @@ export async function exportSession(
   const found = await exportThread(source);
   const [main] = found?.files ?? [];
   if (!found || !main) {
+    if (!(await hasSaves(source))) return noThread(io);
     await io.stderr.write("dispatchd sessions: the store has no whole save of this thread\n");
-    return EXIT.failed;
+    return SESSIONS_EXIT.damaged;
   }
   if (out === undefined) return printFile(main, io);
   let failed = false;
@@ -29,7 +31,7 @@ export async function exportSession(
     if (json) await io.stdout.write(`${JSON.stringify(record)}\n`);
     else await io.stdout.write(`${file.path}  ${written}\n`);
   }
-  return failed ? EXIT.failed : EXIT.ok;
+  return failed ? SESSIONS_EXIT.damaged : SESSIONS_EXIT.ok;
 }
 
 async function printFile(file: ExportedFile, io: CliIo): Promise<number> {
@@ -37,7 +39,7 @@ async function printFile(file: ExportedFile, io: CliIo): Promise<number> {
   const decoder = new TextDecoder();
   for await (const piece of file.pieces) await io.stdout.write(decoder.decode(piece, { stream: true }));
   await io.stdout.write(decoder.decode());
-  return EXIT.ok;
+  return SESSIONS_EXIT.ok;
 }
 
 /** How many bytes; a text says what went wrong. Nothing that is there is overwritten. */

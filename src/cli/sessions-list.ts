@@ -8,60 +8,99 @@ import {
   verifyThread,
 } from "../session/inspect-store.ts";
 import type { SaveSource } from "../session/read-save.ts";
+import { threadFolders } from "../session/sealing.ts";
 import { sourceIn } from "../session/store-place.ts";
-import { EXIT } from "./exit-codes.ts";
+import { SESSIONS_EXIT } from "./exit-codes.ts";
 import type { CliIo } from "./io.ts";
 import { safeLine } from "./safe-text.ts";
 import type { SessionsCall } from "./sessions.ts";
 
 const DAY_MS = 24 * 3_600_000;
 
-export async function list({ store, json, io }: SessionsCall): Promise<number> {
-  const threads = await summaries(store);
+export async function list(call: SessionsCall): Promise<number> {
+  const { json, io } = call;
+  const threads = await summaries(call);
   threads.sort((a, b) => b.modifiedAt - a.modifiedAt);
   if (json) await print(io, threads.map(forJson));
   else if (threads.length === 0) await io.stderr.write("no threads\n");
   else await io.stdout.write(table(["THREAD", "SESSION", "SAVES", "BYTES", "LAST SAVED"], threads.map(threadRow)));
-  return EXIT.ok;
+  const closed = threads.filter(({ thread, sealed }) => sealed && thread === undefined).length;
+  if (closed > 0) await io.stderr.write(`${count(closed)} sealed: ${HOW_TO_OPEN}\n`);
+  return SESSIONS_EXIT.ok;
 }
+
+/** The key of a thread is made from its id: the keys alone open nothing. */
+const HOW_TO_OPEN = "the store does not tell their ids; give SESSION_KEYS, and the ids with --threads";
 
 export async function show(call: SessionsCall, source: SaveSource): Promise<number> {
   const verdicts = await verifyThread(source);
   if (verdicts.length === 0) return noThread(call.io);
   await printVerdicts(call, verdicts);
-  return EXIT.ok;
+  return SESSIONS_EXIT.ok;
 }
 
-export async function verify(call: SessionsCall, source: SaveSource | undefined): Promise<number> {
-  const { store, json, io } = call;
-  if (source) {
-    const verdicts = await verifyThread(source);
-    if (verdicts.length === 0) return noThread(io);
-    await printVerdicts(call, verdicts);
-    return verdicts.some(({ state }) => state === "damaged") ? EXIT.failed : EXIT.ok;
-  }
-  let damaged = 0;
-  for (const summary of await summaries(store)) {
-    const { thread, folder, saves } = summary;
-    const verdicts = thread === undefined ? [] : await verifyPlain(store, thread);
-    const bad = verdicts.filter(({ state }) => state === "damaged");
-    const unreadable = thread === undefined && saves > 0;
-    if (bad.length > 0 || unreadable) damaged++;
-    const newest = verdicts.find(({ state }) => state === "whole");
-    const report = { folder, thread, saves, damaged: bad.length, newestWhole: newest?.name, unreadable };
-    const words = unreadable
-      ? "sealed, or damaged: verify it by its thread's id"
-      : bad.length > 0
-        ? `${bad.length} of ${saves} saves damaged, ${newest ? "an older one is whole" : "none is whole"}`
-        : "whole";
+export async function verifyOne(call: SessionsCall, source: SaveSource): Promise<number> {
+  const verdicts = await verifyThread(source);
+  if (verdicts.length === 0) return noThread(call.io);
+  await printVerdicts(call, verdicts);
+  return SESSIONS_EXIT[conditionOf(verdicts)];
+}
+
+type Condition = "ok" | "damaged" | "cut" | "sealed";
+
+export async function verifyAll(call: SessionsCall): Promise<number> {
+  const { json, io } = call;
+  const found = new Set<Condition>();
+  const seen = new Set<string>();
+  for (const summary of await summaries(call)) {
+    const { thread, folder, saves, sealed } = summary;
+    // With several keys a thread has several folders: they are one.
+    if (saves === 0 || (thread !== undefined && seen.has(thread))) continue;
+    if (thread !== undefined) seen.add(thread);
+    const verdicts = thread === undefined ? [] : await verifySource(call, thread, sealed);
+    const condition = thread === undefined ? (sealed ? "sealed" : "damaged") : conditionOf(verdicts);
+    found.add(condition);
+    const damaged = verdicts.filter(({ state }) => state === "damaged").length;
+    const cut = verdicts.filter(({ state }) => state === "cut").length;
+    const newestWhole = verdicts.find(({ state }) => state === "whole")?.name;
+    const report = { folder, thread, saves, condition, damaged, cut, newestWhole };
     if (json) await print(io, [report]);
-    else await io.stdout.write(`${safeLine(thread ?? folder, 64)}  ${words}\n`);
+    else await io.stdout.write(`${safeLine(thread ?? folder, 64)}  ${wordsFor(report)}\n`);
   }
-  return damaged > 0 ? EXIT.failed : EXIT.ok;
+  if (found.has("sealed")) await io.stderr.write(`sealed threads were not checked: ${HOW_TO_OPEN}\n`);
+  return SESSIONS_EXIT[(["damaged", "sealed", "cut"] as const).find((each) => found.has(each)) ?? "ok"];
 }
 
-export async function prune({ store, json, io }: SessionsCall, days: number, dryRun: boolean): Promise<number> {
-  const old = (await summaries(store)).filter(({ saves, modifiedAt }) => {
+function conditionOf(verdicts: readonly SaveVerdict[]): Condition {
+  if (verdicts.some(({ state }) => state === "damaged")) return "damaged";
+  return verdicts.some(({ state }) => state === "cut") ? "cut" : "ok";
+}
+
+interface ThreadReport {
+  readonly saves: number;
+  readonly condition: Condition;
+  readonly damaged: number;
+  readonly cut: number;
+  readonly newestWhole: string | undefined;
+}
+
+function wordsFor({ saves, condition, damaged, cut, newestWhole }: ThreadReport): string {
+  const whole = newestWhole === undefined ? "none is whole" : "another one is whole";
+  switch (condition) {
+    case "ok":
+      return "whole";
+    case "sealed":
+      return "sealed: not checked";
+    case "cut":
+      return `${cut} of ${saves} saves cut short, on their way or lost with their pod; ${whole}`;
+    case "damaged":
+      return damaged === 0 ? "none of its saves can be read" : `${damaged} of ${saves} saves damaged; ${whole}`;
+  }
+}
+
+export async function prune(call: SessionsCall, days: number, dryRun: boolean): Promise<number> {
+  const { store, json, io } = call;
+  const old = (await summaries(call)).filter(({ saves, modifiedAt }) => {
     // A folder without a save may be one that is just being made.
     return saves > 0 && io.clock.now() - modifiedAt > days * DAY_MS;
   });
@@ -70,20 +109,28 @@ export async function prune({ store, json, io }: SessionsCall, days: number, dry
     if (json) await print(io, [{ ...forJson(thread), removed: !dryRun }]);
     else await io.stdout.write(`${dryRun ? "would remove" : "removed"}  ${threadRow(thread).join("  ")}\n`);
   }
-  if (!json) await io.stderr.write(`${old.length} ${old.length === 1 ? "thread" : "threads"}\n`);
-  return EXIT.ok;
+  if (!json) await io.stderr.write(`${count(old.length)}\n`);
+  return SESSIONS_EXIT.ok;
 }
 
-async function verifyPlain(store: string, thread: string): Promise<SaveVerdict[]> {
-  const source = sourceIn(store, thread, []);
+async function verifySource({ store, keys }: SessionsCall, thread: string, sealed: boolean): Promise<SaveVerdict[]> {
+  const source = sourceIn(store, thread, sealed ? keys : []);
   await using _open = source.folder;
   return await verifyThread(source);
 }
 
-async function summaries(store: string): Promise<ThreadSummary[]> {
+async function summaries({ store, keys, threads }: SessionsCall): Promise<ThreadSummary[]> {
+  const known = new Map<string, string>();
+  for (const thread of threads) for (const folder of threadFolders(thread, keys)) known.set(folder, thread);
   const found: ThreadSummary[] = [];
-  for (const folder of await threadFoldersIn(store)) found.push(await summarize(store, folder));
+  for (const folder of await threadFoldersIn(store)) {
+    found.push(await summarize(store, folder, keys, known.get(folder)));
+  }
   return found;
+}
+
+function count(threads: number): string {
+  return `${threads} ${threads === 1 ? "thread" : "threads"}`;
 }
 
 async function printVerdicts({ json, io }: SessionsCall, verdicts: readonly SaveVerdict[]): Promise<void> {
@@ -99,13 +146,14 @@ async function printVerdicts({ json, io }: SessionsCall, verdicts: readonly Save
   await io.stdout.write(table(["SAVE", "STATE", "BYTES", "TEXT", "FILES", "SESSION"], rows));
 }
 
-async function noThread(io: CliIo): Promise<number> {
+export async function noThread(io: CliIo): Promise<number> {
   await io.stderr.write("dispatchd sessions: the store has no save of this thread\n");
-  return EXIT.failed;
+  return SESSIONS_EXIT.noThread;
 }
 
-function threadRow({ thread, folder, session, saves, bytes, modifiedAt }: ThreadSummary): string[] {
-  const facts = [thread ?? `(sealed or damaged) ${folder}`, session ?? "-"].map((text) => safeLine(text, 72));
+function threadRow({ thread, sealed, folder, session, saves, bytes, modifiedAt }: ThreadSummary): string[] {
+  const name = thread ?? `(${sealed ? "sealed" : "damaged"}) ${folder}`;
+  const facts = [name, session ?? "-"].map((text) => safeLine(text, 72));
   return [...facts, String(saves), String(bytes), iso(modifiedAt)];
 }
 

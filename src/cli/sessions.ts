@@ -1,14 +1,21 @@
 /** `sessions`: what a store of sessions holds. Reads it directly, whether a daemon runs or not. */
 import { parseKeyList } from "../key-list.ts";
+import { isStore } from "../session/inspect-store.ts";
 import type { SessionKeys } from "../session/sealing.ts";
 import { type DiskSource, sourceIn } from "../session/store-place.ts";
 import { defineCommand, type Values, wholeNumber } from "./command.ts";
+import { SESSIONS_EXIT, SESSIONS_EXIT_HELP } from "./exit-codes.ts";
 import { type CliIo, readAll, UsageError } from "./io.ts";
 import { exportSession } from "./sessions-export.ts";
-import { list, prune, show, verify } from "./sessions-list.ts";
+import { list, prune, show, verifyAll, verifyOne } from "./sessions-list.ts";
 
 const OPTIONS = {
   store: { type: "string", value: "DIR", about: "the store; else APP_ROOT/org/home/dispatchd-sessions" },
+  threads: {
+    type: "string",
+    value: "FILE",
+    about: "ls, verify: ids of threads that may be sealed, one a line; - is stdin",
+  },
   json: { type: "boolean", about: "one JSON object a line" },
   out: { type: "string", value: "DIR", about: "export: write all files of the session into this folder" },
   "older-than": { type: "string", value: "DAYS", about: "prune: threads that nobody wrote to for so many days" },
@@ -18,6 +25,8 @@ const OPTIONS = {
 export interface SessionsCall {
   readonly store: string;
   readonly keys: SessionKeys;
+  /** Ids of threads, for folders that do not tell theirs. */
+  readonly threads: readonly string[];
   readonly json: boolean;
   readonly io: CliIo;
 }
@@ -38,40 +47,52 @@ export const { main } = defineCommand({
       "SESSION_KEYS, SESSION_KEYS_FILE   the keys of a sealed store; its threads are found by their ids alone",
       "APP_ROOT, WORKDIR                 where org/home is; else the working directory",
     ],
-    "Exit codes": ["0    done", "1    something is damaged, or there is no such thread", "2    usage"],
+    "Exit codes": SESSIONS_EXIT_HELP,
   },
   positionals: { min: 1, max: 2, name: "an action (ls, show, verify, export, prune)" },
   async run(values, [action = "", thread], io) {
     const call: SessionsCall = {
       store: values.store ?? `${io.env.APP_ROOT || io.env.WORKDIR || "."}/org/home/dispatchd-sessions`,
       keys: await readKeys(io),
+      threads: values.threads === undefined ? [] : await readThreads(values.threads, io),
       json: values.json === true,
       io,
     };
-    if (values.out !== undefined && action !== "export") throw new UsageError("--out is for export");
-    if (action !== "prune") refuse(values, ["older-than", "dry-run"], "prune");
-    switch (action) {
-      case "ls":
-        none(thread);
-        return list(call);
-      case "show":
-        return await on(sourceOf(call, thread, action), (source) => show(call, source));
-      case "verify":
-        if (thread === undefined) return verify(call, undefined);
-        return await on(sourceOf(call, thread, action), (source) => verify(call, source));
-      case "export":
-        return await on(sourceOf(call, thread, action), (source) => exportSession(call, source, values.out));
-      case "prune": {
-        none(thread);
-        const days = wholeNumber(values["older-than"], "older-than", 1);
-        if (days === undefined) throw new UsageError("--older-than is missing");
-        return prune(call, days, values["dry-run"] === true);
-      }
-      default:
-        throw new UsageError(`there is no action "${action}"`);
-    }
+    const act = actOf(values, action, thread);
+    if (await isStore(call.store)) return await act(call);
+    await io.stderr.write(`dispatchd sessions: there is no store at ${call.store}\n`);
+    return SESSIONS_EXIT.noStore;
   },
 });
+
+type Act = (call: SessionsCall) => Promise<number>;
+
+function actOf(values: Values<typeof OPTIONS>, action: string, thread: string | undefined): Act {
+  if (action !== "export") refuse(values, ["out"], "export");
+  if (action !== "prune") refuse(values, ["older-than", "dry-run"], "prune");
+  if (action !== "ls" && (action !== "verify" || thread !== undefined)) {
+    refuse(values, ["threads"], "ls, and for verify of a whole store");
+  }
+  switch (action) {
+    case "ls":
+      none(thread);
+      return list;
+    case "show":
+      return onThread(action, thread, show);
+    case "verify":
+      return thread === undefined ? verifyAll : onThread(action, thread, verifyOne);
+    case "export":
+      return onThread(action, thread, (call, source) => exportSession(call, source, values.out));
+    case "prune": {
+      none(thread);
+      const days = wholeNumber(values["older-than"], "older-than", 1);
+      if (days === undefined) throw new UsageError("--older-than is missing");
+      return (call) => prune(call, days, values["dry-run"] === true);
+    }
+    default:
+      throw new UsageError(`there is no action "${action}"`);
+  }
+}
 
 function refuse(values: Values<typeof OPTIONS>, names: readonly (keyof typeof OPTIONS)[], action: string): void {
   for (const name of names) if (values[name] !== undefined) throw new UsageError(`--${name} is for ${action}`);
@@ -81,14 +102,17 @@ function none(thread: string | undefined): void {
   if (thread !== undefined) throw new UsageError(`too many arguments: ${thread}`);
 }
 
-function sourceOf({ store, keys }: SessionsCall, thread: string | undefined, action: string): DiskSource {
+function onThread(
+  action: string,
+  thread: string | undefined,
+  work: (call: SessionsCall, source: DiskSource) => Promise<number>,
+): Act {
   if (thread === undefined) throw new UsageError(`${action} needs a thread's id`);
-  return sourceIn(store, thread, keys);
-}
-
-async function on<T>(source: DiskSource, work: (source: DiskSource) => Promise<T>): Promise<T> {
-  await using _open = source.folder;
-  return await work(source);
+  return async (call) => {
+    const source = sourceIn(call.store, thread, call.keys);
+    await using _open = source.folder;
+    return await work(call, source);
+  };
 }
 
 async function readKeys(io: CliIo): Promise<SessionKeys> {
@@ -98,6 +122,15 @@ async function readKeys(io: CliIo): Promise<SessionKeys> {
   const keys = parseKeyList(inline || (await readFileOf(file ?? "", io)).trim());
   if (typeof keys === "string") throw new UsageError(`SESSION_KEYS: ${keys}`);
   return keys.map(({ key }) => Buffer.from(key.reveal(), "base64url"));
+}
+
+async function readThreads(path: string, io: CliIo): Promise<string[]> {
+  try {
+    const text = await readAll(path === "-" ? io.stdin : io.readFile(path));
+    return text.split("\n").filter((line) => line !== "");
+  } catch {
+    throw new UsageError("--threads cannot be read");
+  }
 }
 
 async function readFileOf(path: string, io: CliIo): Promise<string> {

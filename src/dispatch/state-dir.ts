@@ -16,11 +16,11 @@ import {
   openSync,
   readFileSync,
   realpathSync,
-  type Stats,
   statSync,
   writeSync,
 } from "node:fs";
 import { dirname, join } from "node:path";
+import { mayReplace, type Owner } from "../agent-folder.ts";
 import { errnoOf } from "../errors.ts";
 
 export interface StateDir {
@@ -61,16 +61,12 @@ export function layOutStateDir(root: string): StateDir {
  * The folder in which `user` could put another one in the place of the state folder, and so have the daemon write where
  * it likes; undefined when there is none.
  */
-export function replaceableIn(root: string, user: { readonly uid: number; readonly gid: number }): string | undefined {
-  const mayWrite = ({ uid, gid, mode }: Stats): boolean =>
-    uid === user.uid || (mode & 0o002) !== 0 || (gid === user.gid && (mode & 0o020) !== 0);
+export function replaceableIn(root: string, user: Owner): string | undefined {
   // By its name, and by where links in it lead.
   for (const path of new Set([root, realpathSync(root)])) {
     if (statSync(path).uid === user.uid) return path;
     for (let child = path; child !== dirname(child); child = dirname(child)) {
-      const parent = statSync(dirname(child));
-      const sticky = (parent.mode & 0o1000) !== 0 && parent.uid !== user.uid && statSync(child).uid !== user.uid;
-      if (mayWrite(parent) && !sticky) return dirname(child);
+      if (mayReplace(statSync(dirname(child)), statSync(child), user)) return dirname(child);
     }
   }
   return undefined;

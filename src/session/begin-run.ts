@@ -39,7 +39,9 @@ export function stateOfRun(state: ThreadState, { id, fence, hint }: RunToBegin, 
     turn: Math.max(report?.turn ?? 1, turnAfter(Math.max(place?.turn ?? 0, before?.turn ?? 0, hinted?.turn ?? 0))),
     number: 0,
     marked: blind,
+    ...(report ? {} : { unlisted: { fenced: fence !== undefined } }),
     ...(parent ? { parent } : {}),
+    ...(report?.choice.passedOver ? { passedOver: report.choice.passedOver } : {}),
   };
   const restored = start.source === "stored" ? start.report.restored : undefined;
   const ancestors = start.source === "local" ? state.line : (restored?.line ?? []);

@@ -10,13 +10,13 @@
 import { compareRuns, compareSaves, isMarked, type RunKey, runKeyOf, type SaveName } from "./save-name.ts";
 import type { LastSave } from "./thread-state.ts";
 
-/** How a save turned out when all of its main transcript was read. */
-export type Verdict = "whole" | "not-whole" | "unreadable";
+/** How a save turned out when all of its main transcript was read. `no-file`: nobody can have saved anything there. */
+export type Verdict = "whole" | "not-whole" | "no-file" | "unreadable";
 
 export interface SaveReader {
   verify(name: SaveName): Promise<Verdict>;
   /** Of a marked save. Undefined when its head cannot be read. */
-  parentOf(name: SaveName): Promise<{ readonly parent?: SaveName } | undefined>;
+  parentOf(name: SaveName): Promise<{ readonly parent?: SaveName } | "no-file" | undefined>;
 }
 
 export interface Choice {
@@ -25,6 +25,8 @@ export interface Choice {
   readonly pick?: LastSave;
   readonly blind: boolean;
   readonly reason?: string;
+  /** Names above the pick that are no whole saves: none of them makes the new run give way. */
+  readonly passedOver?: readonly SaveName[];
 }
 
 export interface LocalSession {
@@ -55,11 +57,15 @@ export async function chooseSave(
   const own = local?.last;
   const newestFirst = [...new Set(own ? [...names, own.name] : names)].sort((a, b) => compareSaves(b, a));
   let readFailed = false;
+  const notWhole = new Set<SaveName>();
+  const counted = new Set(newestFirst);
   const isOwn = (name: SaveName): boolean => isCovered(name, local);
   const isWhole = async (name: SaveName): Promise<boolean> => {
     if (isOwn(name)) return true;
     const verdict = await reader.verify(name);
     if (verdict === "unreadable") readFailed = true;
+    else if (verdict !== "whole") notWhole.add(name);
+    if (verdict === "no-file") counted.delete(name);
     return verdict === "whole";
   };
 
@@ -70,12 +76,16 @@ export async function chooseSave(
     break;
   }
   let pick: LastSave | undefined = unmarked ? { name: unmarked } : undefined;
-  const gaveWay = new Set<SaveName>();
   for (const name of newestFirst.filter(isMarked)) {
     const facts = isOwn(name) && own ? own : await reader.parentOf(name);
-    if (!facts) continue;
+    if (facts === "no-file") counted.delete(name);
+    if (facts === "no-file" || !facts) {
+      notWhole.add(name);
+      continue;
+    }
     if (unmarked && (!facts.parent || compareRuns(unmarked, facts.parent) > 0)) {
-      gaveWay.add(name);
+      // A history that came back is all there: what gave way to it does not make the next run blind.
+      counted.delete(name);
       continue;
     }
     if (!(await isWhole(name))) continue;
@@ -84,14 +94,14 @@ export async function chooseSave(
   }
 
   const takesLocal = pick ? isOwn(pick.name) : local !== undefined;
-  // A history that came back is all there: the marked saves that gave way to it do not make the next run blind.
-  const counted = newestFirst.filter((name) => !gaveWay.has(name));
-  const reason = whyBlind(counted, pick?.name, newestFirst[0], hint, readFailed);
+  const reason = whyBlind([...counted], pick?.name, newestFirst[0], hint, readFailed);
+  const passedOver = newestFirst.filter((name) => notWhole.has(name) && (!pick || compareRuns(name, pick.name) > 0));
   return {
     source: takesLocal ? "local" : pick ? "stored" : "none",
     ...(takesLocal && own ? { pick: own } : pick ? { pick } : {}),
     blind: reason !== undefined,
     ...(reason ? { reason } : {}),
+    ...(passedOver.length > 0 ? { passedOver } : {}),
   };
 }
 

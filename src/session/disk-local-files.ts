@@ -8,11 +8,10 @@ import { join } from "node:path";
 import { errnoOf } from "../errors.ts";
 import type { SessionFiles } from "../harness/port.ts";
 import type { LocalFile, LocalFiles } from "./local-files.ts";
-import { isSessionId, kindOfPath, patternOf } from "./session-paths.ts";
+import { isSessionId, kindOfPath, MAX_SIDE_FILES, patternOf } from "./session-paths.ts";
 
 const READ = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
-/** Of one session. What lies deeper, or comes after so many, is no work of a turn. */
-const MAX_SIDE_FILES = 10_000;
+/** What lies deeper is no work of a turn. */
 const MAX_DEPTH = 8;
 
 interface Found extends LocalFile {

@@ -3,7 +3,7 @@
  * its files are reached through it: on a mount every name on the way is a request of its own.
  */
 import { constants } from "node:fs";
-import { type FileHandle, lstat, mkdir, open, readdir, rm } from "node:fs/promises";
+import { type FileHandle, lstat, mkdir, open, readdir, rm, unlink } from "node:fs/promises";
 import { join } from "node:path";
 import { errnoOf } from "../errors.ts";
 import type { FileFacts, SaveFolder } from "./save-folder.ts";
@@ -51,12 +51,13 @@ export function diskSaveFolder(paths: readonly [string, ...string[]]): SaveFolde
       return facts?.isFile() ? { bytes: facts.size, modifiedAt: facts.mtimeMs } : undefined;
     },
     async read(name, offset, length) {
-      const file = await open(await at(name), READ);
+      const path = await at(name);
+      const file = await ofFile(() => open(path, READ));
       try {
         const bytes = Buffer.allocUnsafe(length);
         let done = 0;
         while (done < length) {
-          const { bytesRead } = await file.read(bytes, done, length - done, offset + done);
+          const { bytesRead } = await ofFile(() => file.read(bytes, done, length - done, offset + done));
           if (bytesRead === 0) break;
           done += bytesRead;
         }
@@ -71,7 +72,10 @@ export function diskSaveFolder(paths: readonly [string, ...string[]]): SaveFolde
       placeOfName.set(name, newest);
     },
     async remove(name) {
-      await rm(await at(name), { force: true });
+      await unlink(await at(name)).catch((error) => {
+        // A folder is somebody's who is none of ours; it must not keep what comes after it from being removed.
+        if (!["ENOENT", "EISDIR", "EPERM"].includes(errnoOf(error) ?? "")) throw error;
+      });
       placeOfName.delete(name);
     },
     async [Symbol.asyncDispose]() {
@@ -103,6 +107,16 @@ async function writeAndClose(file: FileHandle, bytes: Uint8Array): Promise<void>
   } finally {
     // On a mount it is the close that hands the file over; it throws what the writes did not.
     await file.close();
+  }
+}
+
+/** Links, sockets and FIFOs answer with errors of their own. */
+async function ofFile<T>(work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    if (!["ELOOP", "ENXIO", "ESPIPE"].includes(errnoOf(error) ?? "")) throw error;
+    throw Object.assign(new Error("no file", { cause: error }), { code: "EISDIR" });
   }
 }
 

@@ -4,19 +4,22 @@ import { basename, join } from "node:path";
 import { errnoOf } from "../errors.ts";
 import { chooseSave } from "./choose-save.ts";
 import { diskSaveFolder } from "./disk-save-folder.ts";
-import { listSaves } from "./list-saves.ts";
+import { type Listing, listSaves } from "./list-saves.ts";
 import { filesOf, readHead, readSegment, type SaveSource } from "./read-save.ts";
+import { parseFirstLine } from "./save-file.ts";
 import type { SaveHead } from "./save-head.ts";
 import { compareSaves, type SaveName } from "./save-name.ts";
-import { createSealer, threadFolders } from "./sealing.ts";
+import { createSealer, type SessionKeys, threadFolders } from "./sealing.ts";
 import { type StoredFile, sizeOf } from "./thread-state.ts";
 
 export interface ThreadSummary {
   /** The folder, below the store. */
   readonly folder: string;
-  /** Absent when its saves are sealed, or none can be read: a sealed one is opened by its thread's id. */
+  /** Absent when none of its saves can be read: a sealed one is opened by its thread's id. */
   readonly thread?: string;
   readonly session?: string;
+  /** Its newest save is sealed. */
+  readonly sealed: boolean;
   readonly saves: number;
   readonly bytes: number;
   readonly newest?: SaveName;
@@ -26,8 +29,8 @@ export interface ThreadSummary {
 
 export interface SaveVerdict {
   readonly name: SaveName;
-  /** `part`: frames of a later save, by themselves no state. */
-  readonly state: "whole" | "part" | "damaged";
+  /** `part`: frames of a later save, by themselves no state. `cut`: on its way still, or lost with its pod. */
+  readonly state: "whole" | "part" | "cut" | "damaged";
   readonly bytes: number;
   /** Of the transcript and the files beside it. */
   readonly textBytes?: number;
@@ -53,9 +56,19 @@ export async function threadFoldersIn(store: string): Promise<string[]> {
   return folders.sort();
 }
 
-export async function summarize(store: string, folder: string): Promise<ThreadSummary> {
+export async function isStore(path: string): Promise<boolean> {
+  return (await whenThere(() => lstat(path)))?.isDirectory() === true;
+}
+
+/** `thread`: whose folder it is, when that is known; a sealed one opens for nobody else. */
+export async function summarize(
+  store: string,
+  folder: string,
+  keys: SessionKeys,
+  thread: string | undefined,
+): Promise<ThreadSummary> {
   await using saves = diskSaveFolder([join(store, folder)]);
-  const names = (await savesOf({ folder: saves, threadId: "", sealer: PLAIN })).sort(compareSaves).reverse();
+  const names = (await savesOf({ folder: saves, threadId: "", sealer: PLAIN })).toSorted(compareSaves).reverse();
   let bytes = 0;
   let modifiedAt = 0;
   for (const name of names) {
@@ -64,10 +77,13 @@ export async function summarize(store: string, folder: string): Promise<ThreadSu
     modifiedAt = Math.max(modifiedAt, facts?.modifiedAt ?? 0);
   }
   const [newest] = names;
-  const head = await newestPlainHead(folder, saves, names);
+  const head = await newestHead(folder, saves, names, keys, thread);
+  const start = newest && (await saves.read(newest, 0, LINE_BYTES).catch(() => undefined));
+  const line = start && parseFirstLine(start);
   return {
     folder,
     ...(head ? { thread: head.thread, session: head.session } : {}),
+    sealed: typeof line === "object" && line.sealed,
     saves: names.length,
     bytes,
     ...(newest ? { newest } : {}),
@@ -77,11 +93,17 @@ export async function summarize(store: string, folder: string): Promise<ThreadSu
 
 /** Reads and checks every byte of every save of a thread; the newest first. */
 export async function verifyThread(source: SaveSource): Promise<SaveVerdict[]> {
-  const names = (await savesOf(source)).sort(compareSaves).reverse();
+  const { names, madeUp } = await listingOf(source);
   const checked = new Map<string, Promise<string | undefined>>();
   const verdicts: SaveVerdict[] = [];
-  for (const name of names) verdicts.push(await verifySave(source, name, checked));
+  const reason = "no thread comes to this turn: it counts for nothing";
+  for (const name of madeUp) verdicts.push({ name, state: "damaged", bytes: 0, reason });
+  for (const name of names.toSorted(compareSaves).reverse()) verdicts.push(await verifySave(source, name, checked));
   return verdicts;
+}
+
+export async function hasSaves(source: SaveSource): Promise<boolean> {
+  return (await savesOf(source)).length > 0;
 }
 
 /** The files of the session that a run would go on from. Undefined when there is none. */
@@ -112,17 +134,21 @@ export async function removeThread(store: string, folder: string): Promise<void>
 }
 
 const PLAIN = createSealer("", []);
+const LINE_BYTES = 128;
 
-async function newestPlainHead(
+async function newestHead(
   folder: string,
   saves: SaveSource["folder"],
   names: readonly SaveName[],
+  keys: SessionKeys,
+  thread: string | undefined,
 ): Promise<SaveHead | undefined> {
+  const sealer = thread === undefined ? PLAIN : createSealer(thread, keys);
   for (const name of names) {
-    const result = await readHead({ folder: saves, threadId: undefined, sealer: PLAIN }, name);
+    const result = await readHead({ folder: saves, threadId: thread, sealer }, name);
     if (result.type !== "head" || result.head.part) continue;
-    const isItsFolder = basename(threadFolders(result.head.thread, [])[0]) === basename(folder);
-    if (isItsFolder) return result.head;
+    const folders = threadFolders(result.head.thread, thread === undefined ? [] : keys);
+    if (folders.some((each) => basename(each) === basename(folder))) return result.head;
   }
   return undefined;
 }
@@ -135,6 +161,7 @@ async function verifySave(
 ): Promise<SaveVerdict> {
   const bytes = (await source.folder.stat(name))?.bytes ?? 0;
   const result = await readHead(source, name);
+  if (result.type === "bad" && result.cut) return { name, state: "cut", bytes, reason: result.reason };
   if (result.type !== "head") return { name, state: "damaged", bytes, reason: result.reason };
   const { head, fileBytes } = result;
   if (head.part) return { name, state: "part", bytes };
@@ -176,8 +203,12 @@ async function* textOf(
 }
 
 /** None where something else than a folder has the thread's name. */
-async function savesOf(source: SaveSource): Promise<SaveName[]> {
-  return (await whenThere(() => listSaves(source))) ?? [];
+async function savesOf(source: SaveSource): Promise<readonly SaveName[]> {
+  return (await listingOf(source)).names;
+}
+
+async function listingOf(source: SaveSource): Promise<Listing> {
+  return (await whenThere(() => listSaves(source))) ?? { names: [], madeUp: [] };
 }
 
 async function foldersIn(path: string, shape: RegExp): Promise<string[]> {

@@ -1,7 +1,8 @@
 /**
  * Puts the files of a restored session in place, as a whole: what is there of that id is set aside, then the files
  * beside the transcript, then the transcript. Whoever calls has taken the thread's pointer away, and writes it afterwards.
- * When something fails, what was set aside comes back.
+ * When something fails, what was set aside comes back; a file beside the transcript that something is in the way of is
+ * left out.
  *
  * The folders may belong to the agent's user: no link is followed.
  */
@@ -27,14 +28,32 @@ export interface PlaceOrder {
   readonly owner: { readonly uid: number; readonly gid: number } | null;
 }
 
-/** The files as they are known on this pod. */
-export async function placeSession(order: PlaceOrder): Promise<StoredFile[]> {
+export interface Placed {
+  /** As they are known on this pod. */
+  readonly files: readonly StoredFile[];
+  /** Paths of files beside the transcript. */
+  readonly leftOut: readonly string[];
+}
+
+/** Two files of one name, one within the other, or one whose name this disk does not take. */
+const IN_THE_WAY: ReadonlySet<string | undefined> = new Set([
+  "EEXIST",
+  "ENOTEMPTY",
+  "ENOTDIR",
+  "EISDIR",
+  "ENAMETOOLONG",
+  "EILSEQ",
+  "EINVAL",
+]);
+
+export async function placeSession(order: PlaceOrder): Promise<Placed> {
   const { configDir, sessionFiles, sessionId, files, staging, owner } = order;
   await makeFolders(configDir, "", owner);
   const aside = join(configDir, `.dispatchd-${randomHex(8)}`);
   const moved: { from: string; to: string }[] = [];
   const placed: string[] = [];
-  const known = [...files];
+  const known: StoredFile[] = [];
+  const leftOut: string[] = [];
   try {
     for (const pattern of [sessionFiles.main, sessionFiles.side]) {
       for (const { path } of await findPaths(configDir, patternOf(pattern, sessionId))) {
@@ -48,12 +67,20 @@ export async function placeSession(order: PlaceOrder): Promise<StoredFile[]> {
       const file = files[number];
       if (!file) continue;
       const path = join(configDir, file.path);
-      await makeFolders(configDir, dirname(file.path), owner);
-      if (owner) await lchown(stagedPath(staging, number), owner.uid, owner.gid);
-      await move(stagedPath(staging, number), path, owner);
+      try {
+        await makeFolders(configDir, dirname(file.path), owner);
+        if (owner) await lchown(stagedPath(staging, number), owner.uid, owner.gid);
+        // What was there is aside: this is another of the files, by the rules of this disk.
+        if (await isThere(path)) throw Object.assign(new Error("something is there"), { code: "EEXIST" });
+        await move(stagedPath(staging, number), path, owner);
+      } catch (error) {
+        if (number === 0 || !IN_THE_WAY.has(errnoOf(error))) throw error;
+        leftOut.push(file.path);
+        continue;
+      }
       placed.push(path);
       const { ino: inode, ctimeMs: changedAt } = await lstat(path);
-      known[number] = { ...file, inode, changedAt };
+      known.push({ ...file, inode, changedAt });
     }
   } catch (error) {
     for (const path of placed) await rm(path, { force: true });
@@ -62,7 +89,7 @@ export async function placeSession(order: PlaceOrder): Promise<StoredFile[]> {
   } finally {
     await rm(aside, { recursive: true, force: true });
   }
-  return known;
+  return { files: known.reverse(), leftOut };
 }
 
 /** Every folder on the way is a folder, and none is a link; those that are made belong to `owner`. */

@@ -11,6 +11,8 @@ export type HeadResult =
   | { readonly type: "head"; readonly head: SaveHead; readonly fileBytes: number }
   /** `cut`: shorter than it says; the rest may be on its way. */
   | { readonly type: "bad"; readonly reason: string; readonly cut: boolean }
+  /** A folder, a link, a FIFO: nobody's save, whatever its name. */
+  | { readonly type: "no-file"; readonly reason: string }
   | { readonly type: "unreadable"; readonly reason: string };
 
 /** One read fetches the first line and most heads. */
@@ -43,6 +45,7 @@ export async function readHead({ folder, threadId, sealer }: SaveSource, name: S
     return typeof head === "string" ? { type: "bad", reason: head, cut: false } : { type: "head", head, fileBytes };
   } catch (error) {
     if (errnoOf(error) === "ENOENT") return { type: "bad", reason: "vanished", cut: false };
+    if (errnoOf(error) === "EISDIR") return { type: "no-file", reason: "no file" };
     return { type: "unreadable", reason: errnoOf(error) ?? messageOf(error) };
   }
 }
@@ -90,6 +93,7 @@ export async function readSegment(source: SaveSource, segment: Segment, fileByte
     return text ? { type: "text", text } : { type: "bad", vanished: false };
   } catch (error) {
     if (errnoOf(error) === "ENOENT") return { type: "bad", vanished: true };
+    if (errnoOf(error) === "EISDIR") return { type: "bad", vanished: false };
     return { type: "unreadable", reason: errnoOf(error) ?? messageOf(error) };
   }
 }

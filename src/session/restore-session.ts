@@ -6,12 +6,12 @@
  */
 import type { SessionFiles } from "../harness/port.ts";
 import { type Choice, chooseSave, isCovered, type LocalSession, type Verdict } from "./choose-save.ts";
-import { listSaves } from "./list-saves.ts";
+import { type Listing, listSaves } from "./list-saves.ts";
 import { filesOf, type HeadResult, readHead, readSegments, type SaveSource } from "./read-save.ts";
 import { hashOf } from "./save-file.ts";
 import type { SaveHead } from "./save-head.ts";
 import { compareSaves, nextTurn, placeOf, type RunKey, type SaveName } from "./save-name.ts";
-import { isSessionId, kindOfPath } from "./session-paths.ts";
+import { isSessionId, kindOfPath, MAX_SIDE_FILES } from "./session-paths.ts";
 import { mergeUses, type SuspensionUse } from "./suspension-uses.ts";
 import { type Segment, type StoredFile, sizeOf, TAIL_BYTES } from "./thread-state.ts";
 
@@ -58,7 +58,7 @@ export interface Restored {
   readonly files: readonly StoredFile[];
   readonly saves: Readonly<Record<string, number>>;
   readonly bytes: number;
-  /** Side files that were not whole. */
+  /** Side files that were not whole, or are none of the session; `MAX_NAMED` of them by name. */
   readonly leftOut: readonly string[];
   /** Used suspensions in its head. */
   readonly used?: readonly SuspensionUse[];
@@ -71,6 +71,7 @@ export interface Waiting {
 
 const LOOK_AGAIN_MS = 250;
 const MAX_REJECTED = 8;
+const MAX_NAMED = 100;
 /** How often it chooses anew because files vanished. */
 const MAX_TRIES = 4;
 const GONE = "the newest save of the thread vanished while it was read";
@@ -83,19 +84,19 @@ export async function restoreSession(
 ): Promise<RestoreReport> {
   const startedAt = clock.monotonic();
   const left = (): number => order.waitMs - (clock.monotonic() - startedAt);
-  let names = await listSaves(source);
-  while (left() > 0 && (await isSomethingToCome(source, names, order))) {
+  let listing = await listSaves(source);
+  while (left() > 0 && (await isSomethingToCome(source, listing.names, order))) {
     await clock.sleep(Math.min(LOOK_AGAIN_MS, left()));
-    names = await listSaves(source);
+    listing = await listSaves(source);
   }
   for (let tries = 1; ; tries++) {
+    const { names } = listing;
     const reading = new Reading({ ...source, cache: new Map() }, order, staging);
     const choice = await chooseSave(names, order.local, order.hint, reading);
     const restored = choice.source === "stored" && choice.pick ? await reading.finish(choice.pick.name) : undefined;
     if (reading.vanished && tries < MAX_TRIES) {
-      const now = await listSaves(source);
-      const changed = now.length !== names.length || now.some((name) => !names.includes(name));
-      names = now;
+      listing = await listSaves(source);
+      const changed = listing.names.length !== names.length || listing.names.some((name) => !names.includes(name));
       if (changed) {
         await staging.truncate(0, 0);
         continue;
@@ -109,11 +110,15 @@ export async function restoreSession(
       turn: nextTurn(order.local?.last ? [...names, order.local.last.name] : names),
       fence: names.reduce((max, name) => Math.max(max, placeOf(name).fence), 0),
       waitedMs: Math.round(clock.monotonic() - startedAt),
-      rejected: reading.rejected.slice(0, MAX_REJECTED),
+      rejected: [...madeUpIn(listing), ...reading.rejected].slice(0, MAX_REJECTED),
       ...(used.length > 0 ? { used } : {}),
       ...(restored ? { restored } : {}),
     };
   }
+}
+
+function madeUpIn({ madeUp }: Listing): { name: SaveName; reason: string }[] {
+  return madeUp.map((name) => ({ name, reason: "no thread comes to this turn" }));
 }
 
 /** True while the save that the caller knows of is not to be seen, or the newest one is only half there. */
@@ -145,8 +150,9 @@ class Reading {
     readonly staging: Staging,
   ) {}
 
-  async parentOf(name: SaveName): Promise<{ parent?: SaveName } | undefined> {
+  async parentOf(name: SaveName): Promise<{ parent?: SaveName } | "no-file" | undefined> {
     const result = await this.#head(name);
+    if (result.type === "no-file") return this.#noFile(name, result.reason);
     if (result.type !== "head") return undefined;
     return result.head.parent ? { parent: result.head.parent } : {};
   }
@@ -154,6 +160,7 @@ class Reading {
   async verify(name: SaveName): Promise<Verdict> {
     const result = await this.#head(name);
     if (result.type === "unreadable") return "unreadable";
+    if (result.type === "no-file") return this.#noFile(name, result.reason);
     if (result.type === "bad") return this.#reject(name, result.reason);
     const { head, fileBytes } = result;
     if (head.part) return this.#reject(name, "a part of a save that never came");
@@ -178,7 +185,7 @@ class Reading {
     let bytes = 0;
     for (const [index, file] of files.entries()) {
       const number = placed.length;
-      if (index > 0 && !(await this.#stageSide(number, file, saves))) {
+      if (index > 0 && !(await this.#stageSide(number, head.session, file, saves))) {
         leftOut.push(file.path);
         continue;
       }
@@ -187,7 +194,8 @@ class Reading {
     }
     const kept = new Set(placed.flatMap(({ segments }) => segments.map(({ save }) => save as string)));
     const keptSaves = Object.fromEntries(Object.entries(saves).filter(([save]) => kept.has(save)));
-    return { ...facts, ...(head.used ? { used: head.used } : {}), files: placed, saves: keptSaves, bytes, leftOut };
+    const used = head.used ? { used: head.used } : {};
+    return { ...facts, ...used, files: placed, saves: keptSaves, bytes, leftOut: named(leftOut) };
   }
 
   /** Also those of saves that were not taken: whoever wrote them used the suspension. */
@@ -202,17 +210,20 @@ class Reading {
     return known;
   }
 
+  #noFile(name: SaveName, reason: string): "no-file" {
+    this.rejected.push({ name, reason });
+    return "no-file";
+  }
+
   #reject(name: SaveName, reason: string): Verdict {
     if (reason === "vanished") this.vanished = true;
     this.rejected.push({ name, reason });
     return "not-whole";
   }
 
-  #isSession({ session, files }: SaveHead): boolean {
-    if (!isSessionId(session)) return false;
-    const kinds = files.map(({ path }) => kindOfPath(path, this.order.sessionFiles, session));
-    const distinct = new Set(files.map(({ path }) => path)).size === files.length;
-    return distinct && kinds[0] === "main" && kinds.slice(1).every((kind) => kind === "side");
+  #isSession({ session, files: [main] }: SaveHead): boolean {
+    if (!isSessionId(session) || !main) return false;
+    return kindOfPath(main.path, this.order.sessionFiles, session) === "main";
   }
 
   async #stageMain(name: SaveName, main: StoredFile, saves: Readonly<Record<string, number>>): Promise<Verdict> {
@@ -239,12 +250,14 @@ class Reading {
     return "whole";
   }
 
-  /** False when it is not whole. */
+  /** False when it is not whole, or no file of the session. */
   async #stageSide(
     number: number,
-    { segments }: StoredFile,
+    session: string,
+    { path, segments }: StoredFile,
     saves: Readonly<Record<string, number>>,
   ): Promise<boolean> {
+    if (number > MAX_SIDE_FILES || kindOfPath(path, this.order.sessionFiles, session) !== "side") return false;
     await this.staging.append(number, new Uint8Array());
     for await (const { result } of readSegments(this.source, segments, saves)) {
       if (result.type !== "text") {
@@ -255,6 +268,11 @@ class Reading {
     }
     return true;
   }
+}
+
+function named(paths: readonly string[]): string[] {
+  if (paths.length <= MAX_NAMED) return [...paths];
+  return [...paths.slice(0, MAX_NAMED), `and ${paths.length - MAX_NAMED} more`];
 }
 
 function keyOf({ save, at }: Segment): string {

@@ -5,8 +5,9 @@
  * - `list` shows what was there some time ago, and all that was written through this folder.
  * - `write` gives a name its bytes, once. Nothing is renamed, replaced or appended to. A write that failed may leave a
  *   file cut short under its name, which is then used up.
- * - `read` gives fewer bytes at the end of the file, and those alone: a file that vanished throws ENOENT.
- * - `remove` of what is not there is no error.
+ * - `read` gives fewer bytes at the end of the file, and those alone: a file that vanished throws ENOENT, and what is no
+ *   file (a folder, a link, a FIFO) EISDIR.
+ * - `remove` of what is not there, or is a folder, is no error.
  *
  * Every failure is thrown with its errno name as `code`. No call is made twice for one step.
  */

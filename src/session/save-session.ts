@@ -10,7 +10,7 @@ import { filesToGather, planSegments, type SegmentPlan } from "./plan-segments.t
 import { readHead, type SaveSource } from "./read-save.ts";
 import { encodeFrames, encodeSave, hashOf } from "./save-file.ts";
 import { type HeadFile, LINE_RUNS } from "./save-head.ts";
-import { compareSaves, isMarked, runKeyOf, type SaveName } from "./save-name.ts";
+import { compareSaves, isMarked, nextTurn, placeOf, runKeyOf, type SaveName } from "./save-name.ts";
 import { holdsAll, otherUser, type SuspensionUse } from "./suspension-uses.ts";
 import {
   keyOfRun,
@@ -111,11 +111,15 @@ async function saveAs(
   const found = await local.find(order.session);
   if (found.length === 0) return { type: "no-transcript" };
 
-  const names = await listSaves(source);
+  const { names } = await listSaves(source);
+  if (state.run.unlisted) {
+    state = inPlace(state, names);
+    await stateFile.write(state);
+  }
   const next = nextName(state.run);
   const usedBy = order.claim && (await whoUsed(source, order.claim, others(names, next)));
   if (usedBy !== undefined) return { type: "used", by: usedBy };
-  const by = names.find((name) => runKeyOf(name) !== runKeyOf(next) && compareSaves(name, next) > 0);
+  const by = names.find((name) => passes(name, next) && !state.run.passedOver?.includes(name));
   if (by) {
     await stateFile.write({ ...state, run: { ...state.run, passedBy: by } });
     return { type: "passed", by };
@@ -158,6 +162,25 @@ async function saveAs(
   if (deleted.length > 0)
     await stateFile.write({ ...state, own: state.own.filter((save) => !deleted.includes(save.name)) });
   return { type: "saved", name, bytes, deleted: deleted.length };
+}
+
+/** A run that began without a listing comes above what the first one shows, as it would have. Its saves stay marked. */
+function inPlace(state: WritingState, names: readonly SaveName[]): WritingState {
+  const { unlisted, ...run } = state.run;
+  const highest = names.reduce((max, name) => Math.max(max, placeOf(name).fence), 0);
+  const fence = unlisted?.fenced ? run.fence : Math.max(run.fence, highest);
+  const placed = { ...run, fence, turn: Math.max(run.turn, nextTurn(names)) };
+  const [before, after] = [keyOfRun(run), keyOfRun(placed)];
+  return { ...state, run: placed, line: state.line.map((key) => (key === before ? after : key)) };
+}
+
+/**
+ * True when another run's save is above. A marked one ends no unmarked run: it may be of a run that began before and saw
+ * the store later, and readers do not take it while the unmarked run is not older than what it descends from.
+ */
+function passes(name: SaveName, next: SaveName): boolean {
+  if (runKeyOf(name) === runKeyOf(next) || compareSaves(name, next) < 0) return false;
+  return !isMarked(name) || isMarked(next);
 }
 
 /** Of two pods that were given one suspension, the later to list sees what the earlier wrote: as far as a volume tells. */

@@ -6,6 +6,9 @@ const SESSION_ID = /^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$/;
 const MAX_PATH_BYTES = 1024;
 const MAX_SEGMENT_BYTES = 255;
 
+/** Files beside a transcript at most. What comes after so many is no work of a turn. */
+export const MAX_SIDE_FILES = 10_000;
+
 /** Part of paths and of command lines. */
 export function isSessionId(text: string): boolean {
   return SESSION_ID.test(text) && !text.includes("..");

@@ -56,6 +56,8 @@ export interface RunStore {
 /** Of the transcript, for the user's message: what is longer is not looked through at every look. */
 const LOOK_BYTES = 1 << 20;
 
+const CLOCK_MARGIN_MS = 1000;
+
 /** Of the time for the last save, what a checkpoint may take that is under way. */
 const CHECKPOINT_SHARE = 1 / 3;
 
@@ -68,13 +70,14 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
   const hurried = new AbortController();
   let sessionId = found.id;
   let noted: string | undefined;
+  const begunAt = clock.now();
   let isOurs = true;
   let pointer: Promise<void> = Promise.resolve();
   let checkpoints: Promise<void> = Promise.resolve();
 
   async function writePointer(id: string): Promise<void> {
     try {
-      isOurs = !sessionFiles || (await owners.claim(id, threadId));
+      isOurs = !sessionFiles || (await owners.claim(id, threadId, "named", () => isNew(id)));
       if (isOurs) await pointers.write({ threadId, sessionId: id, harness: harness.id });
       else log.warn("session belongs to another thread", { session: id });
     } catch (error) {
@@ -82,15 +85,31 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
     }
   }
 
+  /** A transcript that nobody has and that was there before the run is none that its harness wrote. */
+  const isNew = async (id: string): Promise<boolean> => {
+    const path = sessionFiles && (await findTranscript(harness.configDir, sessionFiles, id));
+    return !path || id === found.id || !(await isOlder(path, begunAt));
+  };
+
   const transcript = async (): Promise<string | undefined> =>
     sessionFiles && sessionId ? findTranscript(harness.configDir, sessionFiles, sessionId) : undefined;
 
+  /** What is there by now is this thread's, or another's that restored it: to have named it was not enough. */
+  async function isStillOurs(id: string): Promise<boolean> {
+    try {
+      if (isOurs && (await transcript()) !== undefined) isOurs = await owners.claim(id, threadId, "held");
+    } catch (error) {
+      log.error("session pointer not written", { reason: messageOf(error) });
+    }
+    return isOurs;
+  }
+
   async function trySave(deadlineMs: number, signal?: AbortSignal, claim?: SuspensionUse): Promise<Saved> {
-    if (!sessionFiles) return notSaved("the harness keeps no session files", "ends");
     if (!store) return notSaved("no org volume", "ends");
+    if (!sessionFiles) return notSaved("the harness keeps no session files", "ends");
     if (sessionId === undefined) return notSaved("the turn has no session", "goes on");
     await pointer;
-    if (!isOurs) return notSaved("the session belongs to another thread of this pod", "ends");
+    if (!(await isStillOurs(sessionId))) return notSaved("the session belongs to another thread of this pod", "ends");
     if (!store.mounted()) return notSaved("the org volume is not mounted", "later");
     const startedAt = clock.monotonic();
     const uses = await knownUses();
@@ -211,6 +230,12 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
       hurried.abort();
     },
   };
+}
+
+/** By the clock of the pod's own disk, which is read more coarsely than the daemon's. */
+async function isOlder(path: string, begunAt: number): Promise<boolean> {
+  const { birthtimeMs } = await stat(path);
+  return birthtimeMs > 0 && birthtimeMs < begunAt - CLOCK_MARGIN_MS;
 }
 
 /** What came after so many bytes; of a file that has become shorter, all of it is new. */

@@ -45,6 +45,8 @@ export interface SessionVolume {
   readonly mounted: () => boolean;
 }
 
+/** Of files in a line of the log. */
+const MAX_NAMED = 100;
 const STAGING = "restore-";
 const STORE = "dispatchd-sessions";
 /** Of the budget of a restore, what may be spent on waiting for a save that is still on its way. */
@@ -119,7 +121,7 @@ export function createSessions(parts: SessionsParts): Sessions {
       // The thread's last save may have come to its end meanwhile.
       const now = (await stateFile.read()) ?? NO_STATE;
       const begun = await take(order, asked, local, now, store.run, staging, log);
-      await stateFile.write(begun.state);
+      await stateFile.begin(begun.state);
       if (begun.pointer !== undefined) {
         await pointers.write({ threadId, sessionId: begun.pointer, harness: harness.id });
       }
@@ -157,7 +159,7 @@ export function createSessions(parts: SessionsParts): Sessions {
     if (sessionFiles && !(await findTranscript(harness.configDir, sessionFiles, id))) {
       return fresh("the transcript of the thread's session is not on this pod");
     }
-    if (sessionFiles && !(await owners.claim(id, threadId))) {
+    if (sessionFiles && !(await owners.claim(id, threadId, "held"))) {
       return fresh("the session belongs to another thread of this pod");
     }
     return { id, found: { id, state: "local" } };
@@ -271,12 +273,16 @@ export function createSessions(parts: SessionsParts): Sessions {
   ) {
     const { sessionFiles } = harness.capabilities;
     if (!sessionFiles) return "the harness keeps no session files";
-    if (!(await owners.claim(sessionId, threadId))) return "the stored session belongs to another thread of this pod";
+    if (!(await owners.claim(sessionId, threadId, "held")))
+      return "the stored session belongs to another thread of this pod";
     const before = await pointers.read(threadId);
     await pointers.remove(threadId);
     try {
       const { configDir } = harness;
-      return await placeSession({ configDir, sessionFiles, sessionId, files, staging, owner: config.agentUser });
+      const owner = config.agentUser;
+      const placed = await placeSession({ configDir, sessionFiles, sessionId, files, staging, owner });
+      if (placed.leftOut.length > 0) log.warn("session files left out", { files: placed.leftOut.slice(0, MAX_NAMED) });
+      return placed.files;
     } catch (error) {
       if (before) await pointers.write(before);
       log.error("session not put in place", { reason: messageOf(error) });

@@ -33,8 +33,12 @@ export interface SavingRun {
   /** Of its next save. */
   readonly number: number;
   readonly marked: boolean;
+  /** It began without a listing of the store: the first one gives it its place. */
+  readonly unlisted?: { readonly fenced: boolean };
   /** What its marked saves name as the last unmarked one that they descend from. */
   readonly parent?: SaveName;
+  /** Names that were there when it began, and were no whole saves: none of them passes it. */
+  readonly passedOver?: readonly SaveName[];
   /** A later run's save was seen: this one saves no more. */
   readonly passedBy?: SaveName;
 }

@@ -7,8 +7,13 @@ import { threadFolders } from "../../src/session/sealing.ts";
 import { DiskPod, Volume } from "../session/pod-disk.ts";
 import { MemoryIo } from "./memory-io.ts";
 
-async function sessions(volume: Volume, args: readonly string[], env: Record<string, string> = {}) {
-  const io = new MemoryIo({ env });
+async function sessions(
+  volume: Volume,
+  args: readonly string[],
+  env: Record<string, string> = {},
+  files: Record<string, string> = {},
+) {
+  const io = new MemoryIo({ env, files });
   const code = await runCli(["sessions", ...args, "--store", join(volume.home, "dispatchd-sessions")], io);
   const json = io.out.startsWith("{")
     ? io.out
@@ -61,8 +66,10 @@ test("ls, show, verify and export tell what is there", async () => {
   } finally {
     await rm(out, { recursive: true });
   }
-  expect(await sessions(volume, ["show", "nobody"])).toMatchObject({ code: 1, out: "" });
-  expect((await sessions(volume, ["export", "nobody"])).code).toBe(1);
+  for (const action of ["show", "export", "verify"]) {
+    const err = "dispatchd sessions: the store has no save of this thread\n";
+    expect(await sessions(volume, [action, "nobody"])).toMatchObject({ code: 4, out: "", err });
+  }
 });
 
 test("export overwrites nothing, says so, and writes the rest", async () => {
@@ -115,10 +122,68 @@ test("a sealed store opens with its keys, by the thread's id", async () => {
   const listed = await sessions(volume, ["ls", "--json"], env);
   expect(listed.json).toHaveLength(2);
   expect(listed.out).not.toContain("thread one");
-  expect((await sessions(volume, ["verify"], env)).code).toBe(1);
   expect((await sessions(volume, ["verify", "thread one"], env)).code).toBe(0);
   expect((await sessions(volume, ["export", "thread one"], env)).out).toBe("first\nsecond ü\n");
-  expect((await sessions(volume, ["export", "thread one"])).code).toBe(1);
+  expect((await sessions(volume, ["export", "thread one"])).code).toBe(4);
+});
+
+test("a sealed store does not tell whose it is: that is said, and the ids open it", async () => {
+  await using volume = await Volume.create();
+  const env = { SESSION_KEYS: `k:${Buffer.alloc(32, 7).toString("base64url")}` };
+  await twoThreads(volume, env);
+  for (const given of [env, {}]) {
+    const listed = await sessions(volume, ["ls"], given);
+    expect(listed).toMatchObject({ code: 0, err: expect.stringMatching(/^2 threads sealed: .*--threads\n$/) });
+    expect(listed.out).toContain("(sealed) ");
+    const verified = await sessions(volume, ["verify"], given);
+    expect(verified).toMatchObject({ code: 6, err: expect.stringContaining("were not checked") });
+    expect(verified.out).toMatch(/sealed: not checked\n.*sealed: not checked\n$/);
+  }
+  const ids = { "ids.txt": "nobody\nthread one\nthread two\n", "one.txt": "thread one" };
+  const listed = await sessions(volume, ["ls", "--json", "--threads", "ids.txt"], env, ids);
+  expect(listed).toMatchObject({ code: 0, err: "" });
+  expect(listed.json.map(({ thread, session, sealed }) => [thread, session, sealed]).sort()).toEqual([
+    ["thread one", "s1", true],
+    ["thread two", "s2", true],
+  ]);
+  expect(await sessions(volume, ["verify", "--threads", "ids.txt"], env, ids)).toMatchObject({ code: 0, err: "" });
+  expect(await sessions(volume, ["verify", "--threads", "one.txt"], env, ids)).toMatchObject({ code: 6 });
+  // Without the keys the ids open nothing.
+  expect(await sessions(volume, ["verify", "--threads", "ids.txt"], {}, ids)).toMatchObject({ code: 6 });
+  expect(await sessions(volume, ["ls", "--threads", "missing"])).toMatchObject({ code: 2 });
+});
+
+test("a save that is cut short is told from one that is damaged", async () => {
+  await using volume = await Volume.create();
+  await twoThreads(volume);
+  const shown = await sessions(volume, ["show", "thread one", "--json"]);
+  const path = (await savesIn(volume)).find((each) => each.endsWith(shown.json[0].name)) ?? "";
+  const bytes = await readFile(path);
+  for (const length of [bytes.length - 1, 5, 0]) {
+    await writeFile(path, bytes.subarray(0, length));
+    const verified = await sessions(volume, ["verify", "--json"]);
+    expect(verified.code).toBe(5);
+    expect(verified.json.find(({ thread }) => thread === "thread one")).toMatchObject({
+      condition: "cut",
+      cut: 1,
+      damaged: 0,
+      newestWhole: expect.any(String),
+    });
+    expect((await sessions(volume, ["verify"])).out).toContain("1 of 2 saves cut short");
+    const one = await sessions(volume, ["verify", "thread one", "--json"]);
+    expect([one.code, one.json[0].state]).toEqual([5, "cut"]);
+  }
+});
+
+test("a name that no thread comes to is damage, and hides no save", async () => {
+  await using volume = await Volume.create();
+  await twoThreads(volume);
+  const [path = ""] = await savesIn(volume);
+  const name = `${"0".repeat(16)}-89999999-${"z".repeat(16)}-000000-s`;
+  await writeFile(join(dirname(path), name), "");
+  const verified = await sessions(volume, ["verify", "--json"]);
+  expect([verified.code, verified.json.filter(({ damaged }) => damaged === 1).length]).toEqual([1, 1]);
+  expect(verified.json.every(({ newestWhole }) => newestWhole !== undefined && newestWhole !== name)).toBe(true);
 });
 
 test("prune removes what nobody wrote to for long, and nothing else", async () => {
@@ -156,7 +221,7 @@ test("a file or a link that is named like a thread's folder is no thread, and st
   expect(listed.json.map((each) => each.thread).sort()).toEqual(["thread one", "thread two"]);
   expect(await sessions(volume, ["verify"])).toMatchObject({ code: 0, err: "" });
   const none = "dispatchd sessions: the store has no save of this thread\n";
-  expect(await sessions(volume, ["show", "thread three"])).toMatchObject({ code: 1, err: none });
+  expect(await sessions(volume, ["show", "thread three"])).toMatchObject({ code: 4, err: none });
   const pruned = await sessions(volume, ["prune", "--older-than", "30", "--json"]);
   expect(pruned).toMatchObject({ code: 0, err: "", json: [{ thread: "thread two", removed: true }] });
   for (const stray of strays) expect(await lstat(stray)).toBeDefined();
@@ -172,9 +237,16 @@ test("what was typed wrongly is said", async () => {
     ["prune", "--older-than", "0"],
     ["dance"],
     ["ls", "--out", "x"],
+    ["show", "x", "--threads", "y"],
+    ["verify", "x", "--threads", "y"],
   ]) {
     expect((await sessions(volume, args)).code).toBe(2);
   }
   expect((await sessions(volume, ["ls"], { SESSION_KEYS: "nonsense" })).err).toContain("SESSION_KEYS: key 1 is not");
+  for (const action of [["ls"], ["verify"], ["show", "x"], ["export", "x"], ["prune", "--older-than", "1"]]) {
+    const err = expect.stringMatching(/^dispatchd sessions: there is no store at .*\/dispatchd-sessions\n$/);
+    expect(await sessions(volume, action)).toMatchObject({ code: 3, out: "", err });
+  }
+  await mkdir(join(volume.home, "dispatchd-sessions"));
   expect(await sessions(volume, ["ls"])).toMatchObject({ code: 0, out: "", err: "no threads\n" });
 });

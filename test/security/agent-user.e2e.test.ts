@@ -1,7 +1,7 @@
 /** A real turn of Claude Code as another user than the daemon's. */
 import { expect, test } from "bun:test";
 import { execFileSync } from "node:child_process";
-import { chmod, chown, lstat, mkdir, mkdtemp, rm, stat, symlink, writeFile } from "node:fs/promises";
+import { chmod, chown, lstat, mkdir, mkdtemp, readdir, rm, stat, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { TestDaemon } from "../support/daemon.ts";
@@ -102,6 +102,44 @@ test.skipIf(!ROOT)("what the agent puts in the way of a folder is not given to i
   await daemon.run({ runId: "r3" });
   expect([(await stat(mine)).uid, (await stat(join(mine, "file"))).uid]).toEqual([0, 0]);
 });
+
+test.skipIf(!ROOT)(
+  "a link of the agent's above its configuration folder leads to nothing that is made, or given to it",
+  async () => {
+    await using pod = await Pod.open();
+    const mountPath = join(pod.folder, "org/home");
+    const statusPath = join(pod.folder, "status.json");
+    await mkdir(join(mountPath, "skills"), { recursive: true });
+    await writeFile(statusPath, JSON.stringify({ mounts: [{ volume: "home", mountPath }] }));
+    const mine = join(pod.folder, "of-root");
+    await mkdir(join(mine, "there"), { recursive: true, mode: 0o755 });
+    const config = join(pod.home, ".config");
+    for (const below of ["tool", "there", "deep/er/tool"]) {
+      await using daemon = await TestDaemon.start({
+        harness: ["/bin/sh", "-c", `rm -rf "${config}"; ln -s "${mine}" "${config}"; cat >/dev/null`],
+        env: {
+          ...pod.env,
+          ORGFS_SIDECAR_STATUS_PATH: statusPath,
+          ORG_WRITE_BACK_MS: "0",
+          CLAUDE_CONFIG_DIR: join(config, below),
+          HARNESS_CAPABILITIES: '{"resume":true,"sessionFiles":{"main":"s/<id>","side":"d/<id>"}}',
+        },
+      });
+      await daemon.run({ runId: `r1 ${below}` });
+      const frames = await daemon.run({ runId: `r2 ${below}` });
+      expect(frames.find(({ outcome }) => outcome)?.outcome).toEqual({ type: "finished" });
+      expect((await lstat(config)).isSymbolicLink()).toBe(true);
+      // At the start, when the folder would be taken over, it is there already.
+      await daemon.stop();
+      await daemon.launch();
+      await daemon.run({ runId: `r3 ${below}` });
+      expect(await readdir(mine, { recursive: true })).toEqual(["there"]);
+      expect((await stat(join(mine, "there"))).uid).toBe(0);
+      await rm(config);
+    }
+  },
+  20_000,
+);
 
 test.skipIf(!ROOT)("what a run's folder links to outlives the run", async () => {
   await using pod = await Pod.open();

@@ -2,6 +2,7 @@
 import { appendFile, mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
+import type { Clock } from "../../src/clock/port.ts";
 import { systemClock } from "../../src/clock/system.ts";
 import { loadConfig } from "../../src/config.ts";
 import { errnoOf, messageOf } from "../../src/errors.ts";
@@ -40,6 +41,7 @@ export class Volume {
 
 export interface PodOptions {
   readonly env?: Readonly<Record<string, string>>;
+  readonly clock?: Clock;
   /** Real flights, in the place of calls in this process. */
   readonly orgFs?: OrgFs;
 }
@@ -67,7 +69,7 @@ export class DiskPod {
     const sources = { version: "0", cwd: folder, readSecretFile: () => "", randomId: () => "random" };
     const config = loadConfig({ ...sources, env: { DAEMON_TOKEN: "t", ...options.env } });
     this.sessions = createSessions({
-      clock: systemClock,
+      clock: options.clock ?? systemClock,
       log: memoryLog(this.lines),
       metrics: silentMetrics(),
       pointers: createPointers(join(folder, "threads")),

@@ -1,6 +1,8 @@
 import { expect, test } from "bun:test";
 import { lstat, mkdir, readdir, readFile, rm, symlink, writeFile } from "node:fs/promises";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
+import { systemClock } from "../../src/clock/system.ts";
+import { diskStateFile } from "../../src/session/disk-state-file.ts";
 import { DiskPod, Overdue, Volume } from "./pod-disk.ts";
 
 async function allFiles(folder: string): Promise<string[]> {
@@ -112,6 +114,52 @@ test("two threads on one pod: neither store holds a byte of the other, and an id
   expect(await allFiles(join(other.configDir))).toEqual([join(other.configDir, "projects/p/sa.jsonl")]);
 });
 
+test("a thread whose harness only named another's session does not keep it from that one", async () => {
+  await using volume = await Volume.create();
+  await using first = await DiskPod.create(volume);
+  await first.turn("owner", "one\n", {}, "so");
+  await using pod = await DiskPod.create(volume);
+  const squatter = await pod.begin("squatter");
+  squatter.noteSession("so");
+  await squatter.pointerWritten();
+  expect((await squatter.save({ deadlineMs: 5000 })).saved).toBe(false);
+  const owner = await pod.begin("owner");
+  expect(owner.found).toMatchObject({ id: "so", state: "restored" });
+  // The file is the owner's now.
+  const reason = "the session belongs to another thread of this pod";
+  expect(await squatter.save({ deadlineMs: 5000 })).toEqual({ saved: false, reason });
+  expect((await pod.begin("squatter")).found).toEqual({ state: "fresh", reason });
+  await pod.say(owner, "so", "two\n");
+  expect((await owner.save({ deadlineMs: 5000 })).saved).toBe(true);
+});
+
+test("a session that a thread saved stays its own, whoever restores one of that id", async () => {
+  await using volume = await Volume.create();
+  await using first = await DiskPod.create(volume);
+  await first.turn("one", "of one\n", {}, "same");
+  await using pod = await DiskPod.create(volume);
+  await pod.turn("other", "of the other\n", {}, "same");
+  const found = (await pod.begin("one")).found;
+  expect(found).toEqual({ state: "fresh", reason: "the stored session belongs to another thread of this pod" });
+  expect(await pod.read("projects/p/same.jsonl")).toBe("of the other\n");
+});
+
+test("a transcript that was there before the run and is nobody's is none that its harness wrote", async () => {
+  await using volume = await Volume.create();
+  const clock = { ...systemClock, now: () => Date.now() + 10_000 };
+  await using pod = await DiskPod.create(volume, { clock });
+  await pod.append("projects/p/old.jsonl", "somebody's\n");
+  const run = await pod.begin("thread");
+  run.noteSession("old");
+  const reason = "the session belongs to another thread of this pod";
+  expect(await run.save({ deadlineMs: 5000 })).toEqual({ saved: false, reason });
+  // The caller may name it: it knows whose it is.
+  const named = await pod.begin("its thread", { harness: { sessionId: "old" } });
+  expect(named.found).toMatchObject({ id: "old", state: "local" });
+  named.noteSession("old");
+  expect((await named.save({ deadlineMs: 5000 })).saved).toBe(true);
+});
+
 test("a volume that hangs in the restore costs the turn its history, and the conversation comes back", async () => {
   await using volume = await Volume.create();
   await using first = await DiskPod.create(volume);
@@ -146,6 +194,125 @@ test("a blind run's saves give way to a history that goes on", async () => {
   expect(await third.read("projects/p/s1.jsonl")).toBe("one\ntwo\n");
 });
 
+test("a run that began without a listing saves above what is there, and once in its place it stays", async () => {
+  for (const [fence, generation] of [
+    [undefined, /^0{15}7-0{7}4-.*-000000-b$/],
+    [7, /^0{15}7-0{7}4-.*-000000-b$/],
+    [8, /^0{15}8-0{7}4-.*-000000-b$/],
+  ] as const) {
+    await using volume = await Volume.create();
+    await using first = await DiskPod.create(volume);
+    for (const text of ["one\n", "two\n", "three\n"]) await first.turn("thread", text, { fence: 7 });
+    await using second = await DiskPod.create(volume);
+    second.mounted = false;
+    const run = await second.begin("thread", fence === undefined ? {} : { fence });
+    second.mounted = true;
+    await second.say(run, "s2", "blind\n");
+    const settled = await run.save({ deadlineMs: 5000 });
+    expect(settled).toMatchObject({ saved: true, generation: expect.stringMatching(generation) });
+    // Another run is above it by now: a place is taken once.
+    await first.turn("thread", "four\n", { fence: 9 });
+    await second.say(run, "s2", "more\n");
+    expect(await run.save({ deadlineMs: 5000 })).toEqual({
+      saved: false,
+      reason: "a later run has saved the thread",
+    });
+    await using third = await DiskPod.create(volume);
+    expect((await third.begin("thread", { fence: 10 })).found).toMatchObject({ id: "s1", state: "restored" });
+    expect(await third.read("projects/p/s1.jsonl")).toBe("one\ntwo\nthree\nfour\n");
+  }
+});
+
+test("a run that sees the store late ends no run that saw it when it began, and rewinds nothing", async () => {
+  await using volume = await Volume.create();
+  await using first = await DiskPod.create(volume);
+  await first.turn("thread", "one\n");
+  await using late = await DiskPod.create(volume);
+  late.mounted = false;
+  const blind = await late.begin("thread");
+  late.mounted = true;
+  const run = await first.begin("thread");
+  await first.say(run, "s1", "two\n");
+  expect(await run.save({ deadlineMs: 5000 })).toMatchObject({ saved: true });
+  await late.say(blind, "s2", "blind\n");
+  expect(await blind.save({ deadlineMs: 5000 })).toMatchObject({ saved: true });
+  await first.say(run, "s1", "three\n");
+  expect(await run.save({ deadlineMs: 5000 })).toMatchObject({ saved: true });
+  await using third = await DiskPod.create(volume);
+  expect((await third.begin("thread")).found).toMatchObject({ id: "s1", state: "restored" });
+  expect(await third.read("projects/p/s1.jsonl")).toBe("one\ntwo\nthree\n");
+});
+
+test("what has a save's name and is no file is passed over: no run is blind for it, and nothing gives way to it", async () => {
+  await using volume = await Volume.create();
+  await using first = await DiskPod.create(volume);
+  await first.turn("thread", "one\n", { fence: 1 });
+  await first.turn("thread", "two\n", { fence: 2 });
+  const folder = dirname((await allFiles(volume.home))[0] ?? "");
+  const named = (fence: number, mark: string) =>
+    join(folder, `${String(fence).padStart(16, "0")}-00000009-${"z".repeat(16)}-000000-${mark}`);
+  Bun.spawnSync(["mkfifo", named(7, "s")]);
+  await mkdir(named(8, "s"));
+  await symlink("/etc/passwd", named(9, "b"));
+  for (const create of [() => DiskPod.create(volume), () => Promise.resolve(first)]) {
+    const pod = await create();
+    const { found, settled } = await pod.turn("thread", "more\n", { fence: 5 });
+    expect(["restored", "local"]).toContain(found.state);
+    expect(settled).toMatchObject({ saved: true, generation: expect.stringMatching(/-s$/) });
+    const rejected = pod.lines.find(({ event }) => event === "saves not taken")?.fields.saves as { reason: string }[];
+    expect(rejected.map(({ reason }) => reason)).toEqual(["no file", "no file", "no file"]);
+    if (pod !== first) await pod[Symbol.asyncDispose]();
+  }
+  expect(await first.read("projects/p/s1.jsonl")).toBe("one\ntwo\nmore\nmore\n");
+});
+
+test("a segment's file that somebody made a folder of costs what lies in it, for one run", async () => {
+  await using volume = await Volume.create();
+  await using first = await DiskPod.create(volume);
+  const [one] = [await first.turn("thread", `${crypto.randomUUID().repeat(200)}\n`, { fence: 1 })];
+  await first.turn("thread", "two\n", { fence: 2 });
+  const folder = dirname((await allFiles(volume.home))[0] ?? "");
+  const path = join(folder, one.settled.generation ?? "");
+  await rm(path);
+  await mkdir(path);
+  await using second = await DiskPod.create(volume);
+  expect((await second.turn("thread", "anew\n", { fence: 3 }, "s2")).found).toMatchObject({
+    state: "fresh",
+    reason: expect.any(String),
+  });
+  await using third = await DiskPod.create(volume);
+  expect((await third.begin("thread", { fence: 4 })).found).toMatchObject({ state: "restored" });
+});
+
+test("a made-up name of a turn or a fence above all others keeps no thread from being saved", async () => {
+  const digits = (value: number, width: number) => String(value).padStart(width, "0");
+  for (const [fence, turn] of [
+    [0, 89_999_999],
+    [Number.MAX_SAFE_INTEGER, 1],
+  ] as const) {
+    await using volume = await Volume.create();
+    await using first = await DiskPod.create(volume);
+    const { settled } = await first.turn("thread", "one\n", { fence: 1 });
+    const folder = dirname((await allFiles(volume.home))[0] ?? "");
+    const name = `${digits(fence, 16)}-${digits(turn, 8)}-${"z".repeat(16)}-000000-s`;
+    await writeFile(
+      join(folder, name),
+      await readFile(join(folder, settled.generation ?? "")).then((bytes) => bytes.subarray(0, -1)),
+    );
+    for (let n = 2; n < 5; n++) {
+      await using pod = await DiskPod.create(volume, { env: { SESSION_IO_BUDGET_MS: "600" } });
+      const turned = await pod.turn("thread", `${n}\n`, { fence: n });
+      expect(turned.settled.saved).toBe(true);
+      // Of the name alone it is plain that it is nobody's.
+      if (fence === 0) expect(turned.found.state).toBe("restored");
+      expect(pod.lines.find(({ event }) => event === "saves not taken")?.fields.saves).toMatchObject([{ name }]);
+    }
+    await using last = await DiskPod.create(volume, { env: { SESSION_IO_BUDGET_MS: "600" } });
+    await last.begin("thread", { fence: 9 });
+    expect(await last.read("projects/p/s1.jsonl")).toBe("one\n2\n3\n4\n");
+  }
+});
+
 test("a save whose flight was lost after it had written counts", async () => {
   await using volume = await Volume.create();
   await using pod = await DiskPod.create(volume);
@@ -158,6 +325,37 @@ test("a save whose flight was lost after it had written counts", async () => {
   };
   expect(await run.save({ deadlineMs: 5000 })).toMatchObject({ saved: true, generation: expect.any(String) });
 });
+
+test("a flight of the run before that writes its state late does not undo the beginning of the next run", async () => {
+  await using volume = await Volume.create();
+  await using pod = await DiskPod.create(volume);
+  const old = await pod.begin("thread");
+  await pod.say(old, "s1", "one\n");
+  const { state: path } = await capture(pod, () => old.save({ deadlineMs: 5000 }));
+  const state = diskStateFile(path);
+  const before = await state.read();
+  const next = await pod.begin("thread");
+  if (before) await state.write(before);
+  await pod.say(next, "s1", "two\n");
+  expect(await next.save({ deadlineMs: 5000 })).toMatchObject({ saved: true });
+  await pod.turn("thread", "three\n");
+  await using other = await DiskPod.create(volume);
+  await other.begin("thread");
+  expect(await other.read("projects/p/s1.jsonl")).toBe("one\ntwo\nthree\n");
+});
+
+/** What the save job of `work` was given. */
+async function capture(pod: DiskPod, work: () => Promise<unknown>): Promise<{ state: string }> {
+  const save = pod.jobs["session-save"];
+  const inputs: { state: string }[] = [];
+  pod.jobs["session-save"] = (input) => {
+    inputs.push(input);
+    return save?.(input) ?? Promise.resolve();
+  };
+  await work();
+  if (save) pod.jobs["session-save"] = save;
+  return inputs[0] ?? { state: "" };
+}
 
 test("a run that another pod has passed saves no more", async () => {
   await using volume = await Volume.create();
@@ -451,7 +649,7 @@ test("dozens of files beside the transcript, one by one, come back from few save
     await pod.write(`projects/p/s1/tool-results/${n}.txt`, `result ${n}`);
     expect((await run.save({ deadlineMs: 5000 })).saved).toBe(true);
   }
-  const [state = ""] = (await allFiles(join(pod.folder, "threads"))).filter((path) => path.endsWith(".saves.json"));
+  const [state = ""] = (await allFiles(join(pod.folder, "threads"))).filter((path) => /\.saves\.json\./.test(path));
   expect(Object.keys(JSON.parse(await readFile(state, "utf8")).state.saves).length).toBeLessThan(64);
   await using other = await DiskPod.create(volume);
   expect((await other.begin("thread")).found.state).toBe("restored");

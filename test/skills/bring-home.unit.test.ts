@@ -1,8 +1,10 @@
 /** The org's own skills reach the pod whole, and what cannot be had costs nothing else. */
 import { expect, test } from "bun:test";
-import { chmodSync, mkdirSync, readlinkSync, symlinkSync } from "node:fs";
-import { lstat, readdir, readFile, rm, stat, symlink, writeFile } from "node:fs/promises";
+import { chmodSync, chownSync, mkdirSync, readlinkSync, symlinkSync } from "node:fs";
+import { lstat, readdir, readFile, rm, stat, symlink, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
+import { HASH_FILE } from "../../src/orgfs/skills/hash-file.ts";
+import { MAX_SKILL_BYTES, MAX_VOLUME_BYTES } from "../../src/orgfs/skills/limits.ts";
 import { diskFiles, type VolumeFiles } from "../../src/orgfs/skills/volume-files.ts";
 import { SkillsPod, skillText, treeOf } from "../support/skills-pod.ts";
 
@@ -169,26 +171,66 @@ test("a skills folder of the image's own wins; an empty one does not", async () 
   expect(readlinkSync(pod.skills)).toStartWith(pod.stateDir);
 });
 
-test("nothing is written where a link in place of the config folder points", async () => {
+test("a config folder that the image made a link is used as it is", async () => {
   await using pod = await SkillsPod.open();
   await pod.plant("rockets", { "SKILL.md": skillText("rockets") });
   const elsewhere = join(pod.root, "elsewhere");
-  mkdirSync(join(elsewhere, "skills"), { recursive: true });
-  symlinkSync(elsewhere, pod.configDir);
+  mkdirSync(elsewhere);
+  symlinkSync("elsewhere", pod.configDir);
+  expect(await pod.bring()).toMatchObject({ link: "linked", count: 1, leftOut: [] });
+  expect(await treeOf(join(elsewhere, "skills"))).toEqual({ "rockets/SKILL.md": skillText("rockets") });
+});
+
+test("a config folder that is none, or cannot be made, costs its link and no skill", async () => {
+  await using pod = await SkillsPod.open();
+  await pod.plant("rockets", { "SKILL.md": skillText("rockets") });
+  symlinkSync("nothing", pod.configDir);
   expect(await pod.bring()).toMatchObject({ link: "no-folder", count: 1, leftOut: [] });
-  // An empty folder would have been replaced.
-  expect((await lstat(join(elsewhere, "skills"))).isDirectory()).toBe(true);
-  expect(await readdir(elsewhere)).toEqual(["skills"]);
-  await rm(elsewhere, { recursive: true });
-  expect((await pod.bring()).link).toBe("no-folder");
-  expect(await readdir(pod.root)).not.toContain("elsewhere");
+  expect(await readdir(pod.root)).not.toContain("nothing");
   await rm(pod.configDir);
   await writeFile(pod.configDir, "");
-  expect((await pod.bring()).link).toBe("no-folder");
+  expect(await pod.bring()).toMatchObject({ link: "no-folder", count: 1 });
+  expect(await pod.bring({ configDir: join(pod.configDir, "below") })).toMatchObject({ link: "no-folder", count: 1 });
+  const tooLong = join(pod.root, "x".repeat(300));
+  expect(await pod.bring({ configDir: tooLong })).toMatchObject({ link: "unwritable", count: 1, leftOut: [] });
   await rm(pod.configDir);
   expect((await pod.bring()).link).toBe("linked");
   expect((await stat(pod.configDir)).mode & 0o777).toBe(0o700);
 });
+
+/** Whose pod it is: everything in it can be passed through by the agent. */
+function openUp(pod: SkillsPod): void {
+  mkdirSync(pod.stateDir, { recursive: true });
+  for (const path of [pod.root, pod.stateDir]) chmodSync(path, 0o711);
+}
+
+test.skipIf(process.getuid?.() !== 0)(
+  "nothing is written where a link of the agent's points (takes root)",
+  async () => {
+    await using pod = await SkillsPod.open();
+    await pod.plant("rockets", { "SKILL.md": skillText("rockets") });
+    openUp(pod);
+    const agent = { uid: 61_001, gid: 61_001 };
+    const [elsewhere, agents] = [join(pod.root, "elsewhere"), join(pod.root, "agents")];
+    mkdirSync(join(elsewhere, "skills"), { recursive: true });
+    mkdirSync(agents);
+    chownSync(agents, agent.uid, agent.gid);
+    symlinkSync(elsewhere, join(agents, "link"));
+    for (const configDir of [join(agents, "link"), join(agents, "link/deeper/config")]) {
+      expect(await pod.bring({ agent, configDir })).toMatchObject({ link: "no-folder", count: 1, leftOut: [] });
+    }
+    // An empty folder would have been replaced.
+    expect((await lstat(join(elsewhere, "skills"))).isDirectory()).toBe(true);
+    expect(await readdir(elsewhere)).toEqual(["skills"]);
+    await rm(elsewhere, { recursive: true });
+    expect((await pod.bring({ agent, configDir: join(agents, "link") })).link).toBe("no-folder");
+    expect(await readdir(pod.root)).not.toContain("elsewhere");
+    // One of the pod's owner is followed.
+    symlinkSync(agents, join(pod.root, "owners"));
+    expect((await pod.bring({ agent, configDir: join(pod.root, "owners/config") })).link).toBe("linked");
+    expect(await stat(join(agents, "config"))).toMatchObject(agent);
+  },
+);
 
 test("links, pipes and too large skills on a volume are not followed, waited for or copied", async () => {
   await using pod = await SkillsPod.open();
@@ -200,16 +242,76 @@ test("links, pipes and too large skills on a volume are not followed, waited for
   await pod.plant("piped", { "SKILL.md": skillText("piped") });
   await Bun.$`mkfifo ${join(root, "piped/pipe")}`.quiet();
   const brought = await pod.bring();
-  expect(brought.leftOut).toEqual([{ name: "large", reason: "it is too large", kept: false }]);
+  const byName = brought.leftOut.toSorted((one, other) => (one.name < other.name ? -1 : 1));
+  expect(byName).toEqual([
+    { name: "large", reason: "it is too large", kept: false },
+    { name: "linked", reason: "it is a link", kept: false },
+  ]);
   expect(Object.keys(await treeOf(pod.skills))).toEqual(["piped/SKILL.md", "rockets/SKILL.md"]);
+});
+
+/** Things that lie where a file is expected, and how they are told. */
+const IN_THE_WAY = {
+  pipe: (path: string) => Bun.$`mkfifo ${path}`.quiet(),
+  folder: (path: string) => mkdirSync(join(path, "deeper"), { recursive: true }),
+  link: (path: string) => symlinkSync("/etc/passwd", path),
+  "link to nothing": (path: string) => symlinkSync("nothing", path),
+} as const;
+
+for (const [what, make] of Object.entries(IN_THE_WAY)) {
+  for (const file of ["SKILL.md", HASH_FILE]) {
+    test(`a ${what} in the place of ${file} costs that skill alone`, async () => {
+      await using pod = await SkillsPod.open();
+      await pod.plant("a", { "SKILL.md": skillText("a") });
+      await pod.plant("odd", { "SKILL.md": skillText("odd"), "a.md": "a" });
+      await rm(join(pod.volume, "skills/odd", file), { force: true });
+      await make(join(pod.volume, "skills/odd", file));
+      await pod.plant("z", { "SKILL.md": skillText("z") });
+      expect(await pod.bring()).toMatchObject({
+        hung: false,
+        leftOut: [{ name: "odd", reason: `${file} is no file`, kept: false }],
+      });
+      expect(Object.keys(await treeOf(pod.skills))).toEqual(["a/SKILL.md", "z/SKILL.md"]);
+    });
+  }
+}
+
+test("a large skill pushes out no smaller one behind it", async () => {
+  await using pod = await SkillsPod.open();
+  const sparse = async (name: string, bytes: number): Promise<void> => {
+    await pod.plant(name, { "SKILL.md": skillText(name), data: "" });
+    await truncate(join(pod.volume, "skills", name, "data"), bytes);
+  };
+  const full = MAX_VOLUME_BYTES / MAX_SKILL_BYTES;
+  for (let n = 0; n < full; n++) await sparse(`large-${n}`, MAX_SKILL_BYTES - 4096);
+  await sparse("large-one-more", 1 << 20);
+  await pod.plant("small", { "SKILL.md": skillText("small") });
+  // They are looked at together: the small one is to come last.
+  let seen = 0;
+  const largeSeen = Promise.withResolvers<void>();
+  const files: VolumeFiles = {
+    ...diskFiles,
+    async look(path) {
+      const found = await diskFiles.look(path);
+      if (path.endsWith("/data") && ++seen === full + 1) setTimeout(largeSeen.resolve);
+      return found;
+    },
+    async list(path) {
+      if (path.endsWith("/small")) await largeSeen.promise;
+      return diskFiles.list(path);
+    },
+  };
+  const { leftOut, count } = await pod.bring({}, files);
+  expect(leftOut).toMatchObject([{ reason: `the volume's skills are over ${MAX_VOLUME_BYTES} bytes` }]);
+  expect(leftOut[0]?.name).toStartWith("large-");
+  expect(count).toBe(full + 1);
 });
 
 test.skipIf(process.getuid?.() !== 0)("the agent's user gets copies of its own (takes root)", async () => {
   await using pod = await SkillsPod.open();
   await pod.plant("rockets", { "SKILL.md": skillText("rockets") });
   const agent = { uid: 61_001, gid: 61_001 };
-  mkdirSync(pod.stateDir);
-  for (const path of [pod.root, pod.stateDir]) chmodSync(path, 0o711);
+  openUp(pod);
   await pod.bring({ agent });
   expect((await stat(join(pod.skills, "rockets/SKILL.md"))).uid).toBe(agent.uid);
   const script = `echo changed > "${pod.skills}/rockets/SKILL.md" && mkdir "${pod.skills}/new" && cat "${pod.skills}/rockets/SKILL.md"`;

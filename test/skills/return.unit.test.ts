@@ -331,3 +331,57 @@ test("a half-written skill is put right when the agent undoes its change", async
   expect(await next.bring()).toMatchObject({ leftOut: [], count: 1 });
   expect(await readFile(join(next.skills, "rockets/a.md"), "utf8")).toBe("old a");
 });
+
+test("what lies in a file's place on the volume is not written through, and the pod's version goes beside it", async () => {
+  await using pod = await SkillsPod.open();
+  const outside = join(pod.root, "outside");
+  mkdirSync(outside);
+  await writeFile(join(outside, "file"), "untouched");
+  const at = (...parts: string[]): string => join(pod.volume, "skills", ...parts);
+  const odd: Record<string, () => unknown> = {
+    "main-piped": () => Bun.$`mkfifo ${at("main-piped/SKILL.md")}`.quiet(),
+    "main-linked": () => symlinkSync(join(outside, "file"), at("main-linked/SKILL.md")),
+    "hashes-piped": () => Bun.$`mkfifo ${at("hashes-piped", HASH_FILE)}`.quiet(),
+    "hashes-linked": () => symlinkSync(join(outside, "file"), at("hashes-linked", HASH_FILE)),
+    "hashes-folder": () => mkdirSync(at("hashes-folder", HASH_FILE)),
+    "file-piped": () => Bun.$`mkfifo ${at("file-piped/below/b.md")}`.quiet(),
+    "file-linked": () => symlinkSync(join(outside, "new"), at("file-linked/below/b.md")),
+    "file-folder": () => mkdirSync(at("file-folder/below/b.md")),
+    "folder-linked": () => symlinkSync(outside, at("folder-linked/below")),
+    "folder-file": () => writeFile(at("folder-file/below"), "a file"),
+    "all-linked": () => symlinkSync(outside, at("all-linked")),
+  };
+  await pod.bring();
+  for (const [name, make] of Object.entries(odd)) {
+    if (name === "all-linked") mkdirSync(at(), { recursive: true });
+    else mkdirSync(name.startsWith("folder-") ? at(name) : at(name, "below"), { recursive: true });
+    if (!name.startsWith("main-") && name !== "all-linked") await writeFile(at(name, "SKILL.md"), skillText("old"));
+    await make();
+    await pod.write(name, { "SKILL.md": skillText(name), "below/b.md": "b" });
+  }
+  await pod.write("z", { "SKILL.md": skillText("z") });
+  const { returned, conflicts, leftOut, hung } = await pod.giveBack();
+  expect({ hung, leftOut }).toEqual({ hung: false, leftOut: [] });
+  expect(conflicts.map(({ name }) => name)).toEqual(Object.keys(odd).toSorted());
+  expect(returned.toSorted()).toEqual([...conflicts.map(({ keptAs }) => keptAs), "z"].toSorted());
+  expect(await treeOf(outside)).toEqual({ file: "untouched" });
+  for (const { name, keptAs } of conflicts)
+    expect(await readFile(at(keptAs, "SKILL.md"), "utf8")).toBe(skillText(name));
+});
+
+test("nothing is written through a link in the place of the volume's folder of skills, or of claims", async () => {
+  await using pod = await SkillsPod.open();
+  const outside = join(pod.root, "outside");
+  mkdirSync(outside);
+  await pod.bring();
+  await pod.write("rockets", { "SKILL.md": skillText("rockets") });
+  symlinkSync(outside, join(pod.volume, "skills"));
+  expect((await pod.giveBack()).leftOut).toMatchObject([
+    { name: "rockets", reason: "the volume's folder of skills is a link" },
+  ]);
+  await rm(join(pod.volume, "skills"));
+  mkdirSync(join(pod.volume, "skills"));
+  symlinkSync(outside, join(pod.volume, "skills/.dispatchd-claims"));
+  expect((await pod.giveBack()).leftOut).toMatchObject([{ name: "rockets", reason: "it cannot be written: ELOOP" }]);
+  expect(await treeOf(outside)).toEqual({});
+});

@@ -1,10 +1,11 @@
 /** Read-only sets: local plugins that change as a whole, and never under a run. */
 import { expect, test } from "bun:test";
-import { existsSync } from "node:fs";
-import { rm } from "node:fs/promises";
+import { existsSync, symlinkSync } from "node:fs";
+import { rm, truncate } from "node:fs/promises";
 import { join } from "node:path";
 import { pluginName } from "../../src/orgfs/skills/bring-sets.ts";
 import type { BroughtSets } from "../../src/orgfs/skills/jobs.ts";
+import { MAX_SKILL_BYTES, MAX_VOLUME_BYTES } from "../../src/orgfs/skills/limits.ts";
 import { diskFiles, type VolumeFiles } from "../../src/orgfs/skills/volume-files.ts";
 import { SkillsPod, skillText, treeOf } from "../support/skills-pod.ts";
 
@@ -120,6 +121,42 @@ test("a volume that hangs changes no set, and hands over what there was", async 
   const third = await pod.bringSets("public", { callMs: 400 }, hanging);
   expect(third).toMatchObject({ hung: false, leftOut: [{ name: "flat/two", kept: true }] });
   expect((await treeOf(dirOf(third, "flat")))["skills/one/SKILL.md"]).toBe(skillText("newer"));
+});
+
+test("a set that cannot be listed, or is a link, takes no other with it, and keeps its copy", async () => {
+  await using pod = await SkillsPod.open();
+  const set = join(pod.root, "org/public");
+  for (const name of ["a", "b", "c"]) await pod.plant(name, { "one/SKILL.md": skillText(name) }, set);
+  await pod.bringSets("public");
+  await pod.plant("c", { "one/SKILL.md": skillText("newer") }, set);
+  symlinkSync("/etc", join(set, "d"));
+  const list = (path: string) => (path.endsWith("/a") ? eio() : diskFiles.list(path));
+  const brought = await pod.bringSets("public", {}, { ...diskFiles, list: list as typeof diskFiles.list });
+  expect(brought.leftOut).toEqual([
+    { name: "a", reason: "it cannot be read: EIO", kept: true },
+    { name: "d", reason: "it is a link", kept: false },
+  ]);
+  expect(brought.sets.map(({ name }) => name)).toEqual(["a", "b", "c"]);
+  expect(await treeOf(dirOf(brought, "c"))).toEqual({ "skills/one/SKILL.md": skillText("newer") });
+});
+
+test("a large skill pushes out no smaller one behind it, in its set or in another", async () => {
+  await using pod = await SkillsPod.open();
+  const set = join(pod.root, "org/public");
+  const sparse = async (name: string, bytes: number): Promise<void> => {
+    await pod.plant(name, { "SKILL.md": skillText(name), data: "" }, join(set, "flat"));
+    await truncate(join(set, "flat", name, "data"), bytes);
+  };
+  for (let n = 0; n < MAX_VOLUME_BYTES / MAX_SKILL_BYTES; n++) await sparse(`a-full-${n}`, MAX_SKILL_BYTES - 4096);
+  await sparse("b-one-more", 1 << 20);
+  await pod.plant("flat", { "c-small/SKILL.md": skillText("small") }, set);
+  await pod.plant("other", { "one/SKILL.md": skillText("one") }, set);
+  const { leftOut, sets } = await pod.bringSets("public");
+  expect(leftOut).toMatchObject([{ reason: `the volume's skills are over ${MAX_VOLUME_BYTES} bytes`, kept: false }]);
+  expect(sets.map(({ name, count }) => [name, count])).toEqual([
+    ["flat", MAX_VOLUME_BYTES / MAX_SKILL_BYTES + 1],
+    ["other", 1],
+  ]);
 });
 
 test("a plugin's name is plain, and two sets never share one", () => {

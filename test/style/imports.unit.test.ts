@@ -22,6 +22,7 @@ const LEVELS: Readonly<Record<string, number>> = {
   clock: 1,
   log: 2,
   "disk.ts": 2,
+  "agent-folder.ts": 2,
   metrics: 3,
   // The wire, and what a harness is.
   frames: 4,

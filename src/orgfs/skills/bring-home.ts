@@ -30,7 +30,7 @@ const PROVED_AFTER_MS = 60_000;
 
 export async function bringHome(input: HomeInput, files: VolumeFiles = diskFiles): Promise<BroughtHome> {
   const folders = layOutPodFolders(input.stateDir, input.volume, input.agent);
-  const link = linkSkills(input.configDir, folders.home, input.agent);
+  const link = await linkSkills(input.configDir, folders.home, input.agent);
   const volume = limitCalls(files, input.callMs);
   const home = podHome(folders, input.agent);
   const records = recordsIn<SkillRecord>(folders.records);
@@ -50,9 +50,11 @@ export async function bringHome(input: HomeInput, files: VolumeFiles = diskFiles
     const dir = join(root, name);
     const listing = await listSkill(volume, dir);
     if (!listing) return;
-    bytes += listing.bytes;
-    if (bytes > MAX_VOLUME_BYTES)
+    // Only what fits counts: a large one holds up none behind it.
+    if (bytes + listing.bytes > MAX_VOLUME_BYTES) {
       throw new SkillTrouble(`the volume's skills are over ${MAX_VOLUME_BYTES} bytes`, false);
+    }
+    bytes += listing.bytes;
     const record = records.read(name);
     const found = home.look(name);
     // What lies there is half of what this pod was writing: its return goes on, and compares.

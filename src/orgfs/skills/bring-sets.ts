@@ -17,7 +17,7 @@ import { layOutPodFolders, newFolder, takeAway } from "./pod-folders.ts";
 import { recordsIn, type SetRecord, type Suspicion } from "./records.ts";
 import { suspectsIn } from "./suspects.ts";
 import { diskFiles, limitCalls, type VolumeFiles, VolumeHangs } from "./volume-files.ts";
-import { listSkill, readSkill, SkillTrouble } from "./volume-skill.ts";
+import { listSkill, readSkill, SkillTrouble, troubleOf } from "./volume-skill.ts";
 import { writeCopy } from "./write-copy.ts";
 
 /** A name by which the agent calls a set's skills, `<plugin>:<skill>`. */
@@ -47,7 +47,8 @@ export async function bringSets(input: SetsInput, files: VolumeFiles = diskFiles
   };
 
   async function bringSet(set: string, dir: string): Promise<void> {
-    const places = await skillPlaces(volume, set, dir);
+    const listing = skillPlaces(volume, set, dir);
+    const places = await (input.layout === "one" ? listing : troubleOf(listing));
     const current = currentOf(set);
     const plugin = pluginName(set);
     const stagedRoot = newFolder(folders.staging);
@@ -73,11 +74,13 @@ export async function bringSets(input: SetsInput, files: VolumeFiles = diskFiles
     const bringSkill = async (name: string, from: string): Promise<void> => {
       const listing = await listSkill(volume, from);
       if (!listing) return;
+      if (skills === MAX_VOLUME_SKILLS) throw new SkillTrouble(`the volume has over ${MAX_VOLUME_SKILLS} skills`, true);
+      // Only what fits counts: a large one holds up none behind it.
+      if (bytes + listing.bytes > MAX_VOLUME_BYTES) {
+        throw new SkillTrouble(`the volume's skills are over ${MAX_VOLUME_BYTES} bytes`, true);
+      }
       bytes += listing.bytes;
       skills += 1;
-      if (bytes > MAX_VOLUME_BYTES)
-        throw new SkillTrouble(`the volume's skills are over ${MAX_VOLUME_BYTES} bytes`, true);
-      if (skills > MAX_VOLUME_SKILLS) throw new SkillTrouble(`the volume has over ${MAX_VOLUME_SKILLS} skills`, true);
       if (current?.skills[name] !== listing.signature || !keep(name)) {
         mkdirSync(join(staged, name), { mode: 0o755 });
         await readSkill(volume, from, listing, (path, content) => writeCopy(join(staged, name), path, content));
@@ -117,7 +120,8 @@ export async function bringSets(input: SetsInput, files: VolumeFiles = diskFiles
       await bringSet(set, dir);
     } catch (error) {
       if (error instanceof VolumeHangs) hung = true;
-      else throw error;
+      else if (!(error instanceof SkillTrouble)) throw error;
+      else leftOut.push({ name: set, reason: error.reason, kept: currentOf(set) !== undefined });
     }
   }
 
@@ -141,8 +145,10 @@ export async function bringSets(input: SetsInput, files: VolumeFiles = diskFiles
 }
 
 async function listSets(volume: VolumeFiles, input: SetsInput): Promise<ReadonlyMap<string, string>> {
-  if (input.layout === "one") return new Map([[input.volume, input.mountPath]]);
-  const names = (await volume.list(input.mountPath)) ?? [];
+  // With the dot, the mount itself may be reached over a link: the pod's owner made it.
+  const root = `${input.mountPath}/.`;
+  if (input.layout === "one") return new Map([[input.volume, root]]);
+  const names = (await volume.list(root)) ?? [];
   return new Map(
     names
       .filter(isSkillName)

@@ -34,7 +34,8 @@ export function claimsOn(volume: VolumeFiles, root: string, pod: string, patienc
     const startedAt = performance.now();
     const elapsedMs = (): number => performance.now() - startedAt;
     const claim = (): Promise<void> => volume.write(own, Buffer.from(`${pod}\n`));
-    await volume.makeFolder(folder);
+    // Throws where it is a link.
+    if (!(await volume.list(folder))) await volume.makeFolder(folder);
     await claim();
     let isClaimed = true;
     // What the volume's clock said when it was made; ours may be another.

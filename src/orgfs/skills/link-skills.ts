@@ -1,51 +1,47 @@
 /**
  * `<configDir>/skills`: a link to the pod's copy of the org's own skills, unless the image has a folder of its own.
  *
- * The agent can put a link in place of its config folder, and this may run with more rights than it: the folder is opened
- * without following one, and all that is done happens in what was opened, whatever the name means by then.
+ * The agent can lay a link on the way to its config folder, and this may run with more rights than it: then none is
+ * followed that it can have made, and all that is done happens in what was opened, whatever the name means by then.
  */
-import {
-  closeSync,
-  constants,
-  fchownSync,
-  lstatSync,
-  mkdirSync,
-  openSync,
-  readdirSync,
-  readlinkSync,
-  renameSync,
-  rmdirSync,
-  symlinkSync,
-} from "node:fs";
+import { constants, lstatSync, readdirSync, readlinkSync, renameSync, rmdirSync, symlinkSync } from "node:fs";
+import { type FileHandle, mkdir, open } from "node:fs/promises";
 import { join } from "node:path";
+import { openAgentFolder } from "../../agent-folder.ts";
 import { errnoOf } from "../../errors.ts";
 import { randomHex } from "../../random-hex.ts";
 import type { Owner } from "./pod-folders.ts";
 
-const { O_DIRECTORY, O_NOFOLLOW, O_RDONLY } = constants;
+/**
+ * `no-folder`: the config folder is no folder, or is reached over a link that the agent can have made. `unwritable`: this
+ * disk does not let us.
+ */
+export type SkillsLink = "linked" | "own-folder" | "no-folder" | "unwritable";
 
-/** `no-folder`: the config folder is a link, or no folder at all. */
-export type SkillsLink = "linked" | "own-folder" | "no-folder";
-
-export function linkSkills(configDir: string, home: string, agent: Owner | null): SkillsLink {
-  const isThere = lstatSync(configDir, { throwIfNoEntry: false }) !== undefined;
-  const isMade = !isThere && mkdirSync(configDir, { recursive: true, mode: 0o700 }) !== undefined;
-  const fd = openFolder(configDir);
-  if (fd === undefined) return "no-folder";
+/** Never fails: the skills are brought all the same. */
+export async function linkSkills(configDir: string, home: string, agent: Owner | null): Promise<SkillsLink> {
   try {
-    if (isMade && agent) fchownSync(fd, agent.uid, agent.gid);
-    return linkIn(`/proc/self/fd/${fd}`, home);
-  } finally {
-    closeSync(fd);
+    const folder = await (agent ? openAgentFolder(configDir, agent) : openOwnFolder(configDir));
+    if (!folder) return "no-folder";
+    try {
+      return linkIn(`/proc/self/fd/${folder.fd}`, home);
+    } finally {
+      await folder.close();
+    }
+  } catch (error) {
+    if (errnoOf(error) === undefined) throw error;
+    return "unwritable";
   }
 }
 
-/** Undefined: a link, or no folder. */
-function openFolder(path: string): number | undefined {
+/** Where the agent is the daemon's user, a link leads nowhere where it could not write itself. */
+async function openOwnFolder(path: string): Promise<FileHandle | undefined> {
   try {
-    return openSync(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+    await mkdir(path, { recursive: true, mode: 0o700 });
+    return await open(path, constants.O_RDONLY | constants.O_DIRECTORY);
   } catch (error) {
-    if (["ELOOP", "ENOTDIR"].includes(errnoOf(error) ?? "")) return undefined;
+    // A file, or a link to nothing.
+    if (["ENOENT", "EEXIST", "ENOTDIR", "ELOOP"].includes(errnoOf(error) ?? "")) return undefined;
     throw error;
   }
 }

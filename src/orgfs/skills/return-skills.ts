@@ -47,6 +47,7 @@ export async function returnSkills(input: ReturnInput, files: VolumeFiles = disk
     if (input.quietMs > 0 && input.nowMs - found.changedMs < input.quietMs) return;
     const snapshot = home.snapshot(name);
     if (!snapshot) throw new SkillTrouble("it changes while it is read", false);
+    await lookAtRoot();
     const isDone = await claims.during(name, async () => {
       const there = await compare(name, snapshot, record);
       if (there.type === "same") return agree(name, snapshot, there.listing.signature, record);
@@ -55,6 +56,11 @@ export async function returnSkills(input: ReturnInput, files: VolumeFiles = disk
     });
     // Another pod writes it for longer than can be waited. While the run goes on, there is a next time.
     if (!isDone && input.quietMs === 0) await giveAside(name, snapshot);
+  }
+
+  /** Through a link, all would be written elsewhere. */
+  async function lookAtRoot(): Promise<void> {
+    if ((await volume.look(root)) === "other") throw new SkillTrouble("the volume's folder of skills is a link", false);
   }
 
   type Place =
@@ -66,7 +72,12 @@ export async function returnSkills(input: ReturnInput, files: VolumeFiles = disk
   /** What lies on the volume under this name, seen from the version that is to be written. */
   async function compare(name: string, snapshot: Snapshot, record: SkillRecord | undefined): Promise<Place> {
     const dir = join(root, name);
-    const listing = await listSkill(volume, dir);
+    const listing = await listSkill(volume, dir).catch((error: unknown) => {
+      // It stays as it is, so the pod's goes beside it.
+      if (error instanceof SkillTrouble && error.lasting) return "no skill" as const;
+      throw error;
+    });
+    if (listing === "no skill" || !hasRoom(listing, snapshot.files)) return { type: "taken" };
     if (!listing) return { type: "free", listing, have: {} };
     if (record && !record.writing && listing.signature === record.remote) {
       return { type: "free", listing, have: record.files };
@@ -191,6 +202,19 @@ function reasonOf(error: unknown): string {
   const code = errnoOf(error);
   if (code === undefined) throw error;
   return `it cannot be written: ${code}`;
+}
+
+/** Can each file be written, or is there a folder in its place, or something else where a folder of it has to be? */
+function hasRoom(listing: SkillListing | undefined, wanted: FileSums): boolean {
+  if (!listing) return true;
+  return Object.keys(wanted).every((path) => {
+    const names = path.split("/");
+    const above = names.slice(1).map((_, index) => names.slice(0, index + 1).join("/"));
+    return (
+      !listing.rest.has(path) &&
+      above.every((folder) => !listing.files.has(folder) && listing.rest.get(folder) !== "other")
+    );
+  });
 }
 
 function isWithin(files: FileSums, all: FileSums): boolean {

@@ -9,6 +9,7 @@ import type { Log } from "../../log/port.ts";
 import type { FlightResult, OrgFs } from "../port.ts";
 import type { Attempt, BroughtHome, BroughtSets, Conflict, ReturnedSkills, VolumeInput } from "./jobs.ts";
 import { CALL_MS } from "./limits.ts";
+import type { SkillsLink } from "./link-skills.ts";
 import type { Owner } from "./pod-folders.ts";
 
 const HOME = "home";
@@ -284,6 +285,12 @@ function factsOfHome({ count, changed, removed, link }: BroughtHome): Readonly<R
   return { skills: count, changed: changed.length, removed: removed.length, link };
 }
 
+const UNLINKED = {
+  "own-folder": "has a skills folder of its own",
+  "no-folder": "is a link, or no folder",
+  unwritable: "cannot be written",
+} as const satisfies Record<Exclude<SkillsLink, "linked">, string>;
+
 /** One sentence for a person and for the model. */
 function missingOf(states: readonly VolumeState[]): string | undefined {
   const absent = states.flatMap((found) => found.absent).sort();
@@ -294,12 +301,11 @@ function missingOf(states: readonly VolumeState[]): string | undefined {
     ...(absent.length > 0
       ? [`${absent.length} ${absent.length === 1 ? "skill" : "skills"} could not be loaded: ${told}`]
       : []),
-    ...(states.some(({ link }) => link === "own-folder")
-      ? ["the organization's own skills are not in use: the agent's config folder has a skills folder of its own"]
-      : []),
-    ...(states.some(({ link }) => link === "no-folder")
-      ? ["the organization's own skills are not in use: the agent's config folder is a link, or no folder"]
-      : []),
+    ...states.flatMap(({ link }) =>
+      link === undefined || link === "linked"
+        ? []
+        : [`the organization's own skills are not in use: the agent's config folder ${UNLINKED[link]}`],
+    ),
   ];
   return parts.length > 0 ? parts.join("; ") : undefined;
 }

@@ -1,9 +1,15 @@
 /**
  * File work on a volume, within a worker. Each call has a time limit of its own: the first that passes it condemns the
  * volume for this attempt, so that what else was brought is told before the process is lost.
+ *
+ * Whoever can write the volume may put anything at any name: no link is followed in the last one, and nothing but a
+ * regular file is read or written (a FIFO would hang, and count as the volume's hanging).
  */
-import { lstat, mkdir, open, readdir, unlink } from "node:fs/promises";
+import { constants } from "node:fs";
+import { type FileHandle, lstat, mkdir, open, readdir, unlink } from "node:fs/promises";
 import { errnoOf } from "../../errors.ts";
+
+const { O_CREAT, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, O_RDONLY, O_TRUNC, O_WRONLY } = constants;
 
 export interface VolumeFile {
   readonly size: number;
@@ -11,7 +17,7 @@ export interface VolumeFile {
 }
 
 export interface VolumeFiles {
-  /** Names in a folder; undefined when there is no such folder. */
+  /** Names in a folder; undefined when there is no such folder. Throws ELOOP for a link. */
   list(path: string): Promise<readonly string[] | undefined>;
   /** Undefined: there is nothing. "folder" and "other": no regular file. Links are not followed. */
   look(path: string): Promise<VolumeFile | "folder" | "other" | undefined>;
@@ -34,7 +40,21 @@ export class VolumeHangs extends Error {
 }
 
 export const diskFiles: VolumeFiles = {
-  list: (path) => readdir(path).catch(ignoring(["ENOENT", "ENOTDIR"])),
+  async list(path) {
+    const handle = await open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW).catch(
+      ignoring(["ENOENT", "ENOTDIR", "ELOOP"]),
+    );
+    if (!handle) {
+      const found = await lstat(path).catch(ignoring(["ENOENT", "ENOTDIR"]));
+      if (found?.isSymbolicLink()) throw Object.assign(new Error("it is a link"), { code: "ELOOP" });
+      return undefined;
+    }
+    try {
+      return await readdir(`/proc/self/fd/${handle.fd}`);
+    } finally {
+      await handle.close();
+    }
+  },
   async look(path) {
     const found = await lstat(path).catch(ignoring(["ENOENT", "ENOTDIR"]));
     if (!found) return undefined;
@@ -42,7 +62,7 @@ export const diskFiles: VolumeFiles = {
     return found.isDirectory() ? "folder" : "other";
   },
   async read(path, maxBytes) {
-    const handle = await open(path, "r");
+    const handle = await openRegular(path, O_RDONLY);
     try {
       const pieces: Buffer[] = [];
       for (let total = 0; ; ) {
@@ -58,7 +78,7 @@ export const diskFiles: VolumeFiles = {
     }
   },
   async write(path, bytes) {
-    const handle = await open(path, "w", 0o666);
+    const handle = await openRegular(path, O_WRONLY | O_CREAT | O_TRUNC);
     try {
       // One write may be short without an error.
       for (let done = 0; done < bytes.length; ) {
@@ -77,6 +97,17 @@ export const diskFiles: VolumeFiles = {
     await unlink(path).catch(ignoring(["ENOENT"]));
   },
 };
+
+async function openRegular(path: string, flags: number): Promise<FileHandle> {
+  const handle = await open(path, flags | O_NOFOLLOW | O_NONBLOCK, 0o666);
+  try {
+    if (!(await handle.stat()).isFile()) throw Object.assign(new Error("it is no regular file"), { code: "ENXIO" });
+  } catch (error) {
+    await handle.close();
+    throw error;
+  }
+  return handle;
+}
 
 /** The same files, each call with a time limit. */
 export function limitCalls(files: VolumeFiles, callMs: number): VolumeFiles {

@@ -7,6 +7,8 @@ import { type VolumeFile, type VolumeFiles, VolumeHangs } from "./volume-files.t
 
 export interface SkillListing {
   readonly files: ReadonlyMap<string, VolumeFile>;
+  /** What lies between and beside them; "other" are links and pipes. */
+  readonly rest: ReadonlyMap<string, "folder" | "other">;
   readonly bytes: number;
   /** Alike as long as no file of it changed in name, size or time. */
   readonly signature: string;
@@ -25,12 +27,17 @@ export class SkillTrouble extends Error {
 /** Undefined: nothing there is a skill. Throws SkillTrouble, or VolumeHangs. */
 export async function listSkill(volume: VolumeFiles, dir: string): Promise<SkillListing | undefined> {
   const files = new Map<string, VolumeFile>();
+  const rest = new Map<string, "folder" | "other">();
   let bytes = 0;
   async function visit(names: readonly string[], below: string, depth: number): Promise<void> {
     for (const name of [...names].sort()) {
       if (IGNORED_NAMES.has(name)) continue;
       const path = below === "" ? name : `${below}/${name}`;
       const found = await volume.look(join(dir, path));
+      if (typeof found === "string") {
+        if (path === SKILL_FILE || path === HASH_FILE) throw new SkillTrouble(`${path} is no file`, true);
+        rest.set(path, found);
+      }
       if (found === "folder") {
         if (depth >= MAX_SKILL_DEPTH) throw new SkillTrouble("its folders are too deep", true);
         await visit((await volume.list(join(dir, path))) ?? [], path, depth + 1);
@@ -49,7 +56,7 @@ export async function listSkill(volume: VolumeFiles, dir: string): Promise<Skill
   if (!files.get(SKILL_FILE)?.size) return undefined;
   const lines = [...files].map(([path, { size, mtimeMs }]) => `${path}\0${size}\0${mtimeMs}\n`);
   const signature = new Bun.CryptoHasher("sha256").update(lines.join("")).digest("hex");
-  return { files, bytes, signature };
+  return { files, rest, bytes, signature };
 }
 
 export interface SkillContent {
@@ -97,11 +104,12 @@ function differs(path: string): SkillTrouble {
 }
 
 /** An error of the volume becomes the skill's trouble, so that one skill does not take the others. */
-async function troubleOf<T>(work: Promise<T>): Promise<T> {
+export async function troubleOf<T>(work: Promise<T>): Promise<T> {
   try {
     return await work;
   } catch (error) {
     if (error instanceof VolumeHangs || error instanceof SkillTrouble) throw error;
+    if (errnoOf(error) === "ELOOP") throw new SkillTrouble("it is a link", true);
     throw new SkillTrouble(`it cannot be read: ${errnoOf(error) ?? "error"}`, false);
   }
 }
