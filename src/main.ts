@@ -10,7 +10,7 @@ const EXIT_USAGE = 2;
 /** EX_SOFTWARE: a fault of the program itself. */
 const EXIT_INTERNAL = 70;
 
-const STARTED_OFTEN = new Set(["serve", "harness", "mcp"]);
+const STARTED_OFTEN = new Set(["serve", "harness"]);
 
 /**
  * In a compiled binary the script is within it; elsewhere it has to be named. The binary is named by what the kernel

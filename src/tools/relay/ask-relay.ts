@@ -49,8 +49,11 @@ interface Waiting {
   readonly resolve: (result: AskResult) => void;
   /** Is the request's file there? Before, it cannot be missed. */
   published: boolean;
-  /** Of the answer that was not believed; it is not read again. */
-  ignoredVersion?: string;
+  /** Of the answer that was looked at last, and since when it is as it is. */
+  version?: string;
+  since: number;
+  /** It is not looked at again. */
+  ignored: boolean;
 }
 
 /** Throws when there is no such directory, or the key is none. */
@@ -70,7 +73,7 @@ export async function openAsker({ directory, runId, publicKey, say }: AskerOptio
     }
     const name = randomHex(16);
     const { promise, resolve } = Promise.withResolvers<AskResult>();
-    const waiting: Waiting = { resolve, published: false };
+    const waiting: Waiting = { resolve, published: false, since: 0, ignored: false };
     const cancel = (): void => resolve({ type: "cancelled" });
     const ends = AbortSignal.any([signal, closing.signal]);
     ends.addEventListener("abort", cancel, { once: true });
@@ -98,12 +101,18 @@ export async function openAsker({ directory, runId, publicKey, say }: AskerOptio
     const read = await folder.read(answerFile(name), MAX_ANSWER_BYTES);
     if (read.type === "absent") return;
     const version = read.type === "text" ? read.version : read.why;
-    if (version === waiting.ignoredVersion) return;
+    if (version === waiting.version && waiting.ignored) return;
+    if (version !== waiting.version) waiting.since = performance.now();
+    waiting.version = version;
     const signed = read.type === "text" ? parseAnswer(read.text) : undefined;
-    if (signed && (await verify(name, signed).catch(() => false))) return waiting.resolve(signed.answer);
-    waiting.ignoredVersion = version;
-    ignored++;
-    if (ignored === 1) say("an answer that is not signed for its request was ignored; more are not told of");
+    if (signed && (await verify(name, signed).catch(() => false))) {
+      waiting.resolve(signed.answer);
+      return;
+    }
+    // One that is no answer may be one that is being written, until it stays as it is.
+    waiting.ignored = signed !== undefined || performance.now() - waiting.since >= POLL_MS;
+    if (waiting.ignored && ++ignored === 1)
+      say("an answer without a valid signature was ignored; more are not told of");
   }
 
   function pollSoon(): void {
@@ -146,6 +155,7 @@ export async function openAsker({ directory, runId, publicKey, say }: AskerOptio
       clearTimeout(timer);
       watcher?.close();
       await Promise.all(running);
+      await folder.close();
       if (ignored > 1) say(`${ignored} answers were ignored`);
     },
   };

@@ -10,7 +10,7 @@ import type { Clock } from "../../clock/port.ts";
 
 /** An ordinary call makes about ten. */
 const MAX_EVENTS_PER_SECOND = 5000;
-const WATCH_AGAIN_MS = 10_000;
+const WATCH_AGAIN_MS = 3000;
 
 export interface FolderWatch {
   stop(): Promise<void>;
@@ -29,6 +29,7 @@ export function watchFolder({ path, clock, onName, onGap, onError }: WatchFolder
   let events = 0;
   let stopped = false;
   let watching: Promise<{ close(): Promise<void> } | undefined> | undefined;
+  let closing: Promise<void> = Promise.resolve();
   let cancelAgain: (() => void) | undefined;
 
   function begin(): void {
@@ -53,17 +54,18 @@ export function watchFolder({ path, clock, onName, onGap, onError }: WatchFolder
   }
 
   function rest(): void {
-    void close();
+    close();
     cancelAgain ??= clock.after(WATCH_AGAIN_MS, () => {
       cancelAgain = undefined;
       if (!stopped) begin();
     });
   }
 
-  async function close(): Promise<void> {
+  /** The descriptor may be closed only when nothing is watched any more, by whomever that was ended. */
+  function close(): void {
     const opened = watching;
     watching = undefined;
-    await (await opened)?.close();
+    if (opened) closing = closing.then(async () => (await opened)?.close());
   }
 
   begin();
@@ -75,7 +77,8 @@ export function watchFolder({ path, clock, onName, onGap, onError }: WatchFolder
       stopped = true;
       cancelCount();
       cancelAgain?.();
-      await close();
+      close();
+      await closing;
     },
   };
 }

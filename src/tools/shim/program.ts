@@ -22,6 +22,16 @@ const LAST_STEPS_MS = 500;
 const MAX_MESSAGE_BYTES = 64 * 1024 * 1024;
 const MAX_SAID = 50;
 
+/** Where the first argument asks for no server. Not further on: a run's id may be anything. */
+const QUESTIONS: ReadonlyMap<string | undefined, (version: string) => string> = new Map<
+  string | undefined,
+  (version: string) => string
+>([
+  ["--help", () => SHIM_USAGE],
+  ["-h", () => SHIM_USAGE],
+  ["--version", (version) => `${version}\n`],
+]);
+
 export interface ShimProgram {
   readonly args: readonly string[];
   readonly version: string;
@@ -36,8 +46,9 @@ export interface ShimProgram {
 
 /** Resolves with the exit code. */
 export async function runShim(program: ShimProgram): Promise<number> {
-  if (["--help", "-h"].includes(program.args[0] ?? "")) {
-    program.stdout.write(SHIM_USAGE);
+  const answer = QUESTIONS.get(program.args[0]);
+  if (answer) {
+    await finish(program.stdout, answer(program.version));
     return 0;
   }
   const say = sayer(program.writeError);
@@ -69,7 +80,7 @@ export async function runShim(program: ShimProgram): Promise<number> {
   server.onclose = () => ended.resolve(EXIT_UNABLE);
   await server.connect(new StdioServerTransport(program.stdin, program.stdout, { maxBufferSize: MAX_MESSAGE_BYTES }));
   const code = await ended.promise;
-  await within(LAST_STEPS_MS, finish(asker, program.stdout));
+  await within(LAST_STEPS_MS, conclude(asker, program.stdout));
   return code;
 }
 
@@ -96,12 +107,16 @@ function whenToEnd({ stdin, stdout, parent, onSignal, onFault }: ShimProgram, sa
   return { promise, resolve };
 }
 
-/** What was asked before the end and needs no waiting for is still answered. */
-async function finish(asker: Asker, stdout: Writable): Promise<void> {
+/** What was asked before the end, and needs no waiting for, is still answered. */
+async function conclude(asker: Asker, stdout: Writable): Promise<void> {
   await new Promise((resolve) => setImmediate(resolve));
   await asker.close();
-  await new Promise<void>((resolve) => {
-    stdout.end(resolve);
+  await finish(stdout);
+}
+
+function finish(stdout: Writable, text = ""): Promise<void> {
+  return new Promise((resolve) => {
+    stdout.end(text, () => resolve());
   });
 }
 
