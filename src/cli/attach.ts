@@ -22,6 +22,6 @@ export const { main } = defineCommand({
     if (runId === "" || runId === "." || runId === "..") throw new UsageError(`"${runId}" is no run id`);
     const client = await connect(values, io);
     const run = client.attach(runId, { after, ...(attempt === undefined ? {} : { attempt }) });
-    return watchRun(run, io, { json: values.json ?? false, onInterrupt: "leave" });
+    return (await watchRun(run, io, { json: values.json ?? false, onInterrupt: "leave" })).code;
   },
 });

@@ -74,6 +74,8 @@ async function complain(io: CliIo, text: string): Promise<number> {
 function exitCodeOf(thrown: unknown): number | undefined {
   switch (thrown instanceof Error ? thrown.name : undefined) {
     case "RefusedError":
+    case "StaleError":
+    case "EndedError":
       return EXIT.refused;
     case "UnreachableError":
     case "ProtocolError":

@@ -7,6 +7,8 @@ export interface CliIo {
   readonly stdin: AsyncIterable<Uint8Array>;
   readonly stdout: Output;
   readonly stderr: Output;
+  /** Somebody who can be asked. Undefined where there is no terminal to type at, or none to read. */
+  readonly person: Person | undefined;
   readonly clock: Clock;
   /** Throws when the file cannot be read. */
   readFile(path: string): AsyncIterable<Uint8Array>;
@@ -14,6 +16,11 @@ export interface CliIo {
   onInterrupt(handler: () => void): () => void;
   /** Connections to `host` shall not go through a proxy that the environment names. */
   bypassProxy(host: string): void;
+}
+
+export interface Person {
+  /** A line that is typed behind `question`. Undefined: they went away (Ctrl-C, end of input), or `signal` aborted. */
+  readLine(question: string, signal: AbortSignal): Promise<string | undefined>;
 }
 
 export interface Output {

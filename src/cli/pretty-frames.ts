@@ -3,7 +3,7 @@
  * go to stderr. Both may be one terminal: whoever writes after the other begins a new line. A tool's line stays open
  * for its result as long as nothing else is printed.
  */
-import type { Frame, Preparation, RunResult } from "../client/index.ts";
+import type { Frame, Preparation, RunResult, Waiting } from "../client/index.ts";
 import { describeInput, describeName, describeOutput } from "./describe-tool.ts";
 import { SafeText, safeLine } from "./safe-text.ts";
 import type { Style } from "./style.ts";
@@ -19,6 +19,8 @@ export interface PrettyOptions {
   readonly columns: number;
   /** Milliseconds since the run was asked for. */
   readonly elapsedMs: () => number;
+  /** Questions are put to somebody, by others: they are not printed. */
+  readonly asks?: boolean;
 }
 
 interface Part {
@@ -44,6 +46,12 @@ export class PrettyFrames {
     return this.note(this.options.style.dim(`run ${safeLine(runId, 256)}${nth}${thread}`));
   }
 
+  /** Ends the line: somebody else writes now. */
+  pause(): Piece[] {
+    this.#endLine();
+    return this.#take();
+  }
+
   /** A line of ours. */
   note(text: string): Piece[] {
     this.#line(text);
@@ -54,14 +62,16 @@ export class PrettyFrames {
     this.#frames++;
     if (frame.preparation) this.#preparation(frame.preparation);
     for (const chunk of frame.chunks) this.#chunk(chunk);
-    if (frame.waiting !== undefined) this.#line(this.options.style.yellow("waiting for an answer"));
+    if (frame.waiting && !this.options.asks) this.#waiting(frame.waiting);
     return this.#take();
   }
 
   /** The last line: how it ended and what it took. */
   finished(result: RunResult): Piece[] {
     const { style } = this.options;
-    if (result.type === "interrupt") for (const interrupt of result.interrupts) this.#question(interrupt);
+    if (result.type === "interrupt" && !this.options.asks) {
+      for (const interrupt of result.interrupts) this.#question(interrupt);
+    }
     const facts = [
       headline(result, style),
       seconds(this.options.elapsedMs()),
@@ -159,6 +169,14 @@ export class PrettyFrames {
       this.#line(style.dim(`the conversation goes on (session ${session})`));
     }
     if (waitedMs >= 1000) this.#line(style.dim(`prepared in ${seconds(waitedMs)}`));
+  }
+
+  #waiting({ interrupts, until }: Waiting): void {
+    if (interrupts.length === 0) return;
+    for (const interrupt of interrupts) this.#question(interrupt);
+    this.#line(
+      this.options.style.yellow(`waiting for ${count(interrupts.length, "answer")}, until ${safeLine(until, 40)}`),
+    );
   }
 
   #question(interrupt: unknown): void {

@@ -2,7 +2,7 @@
 import { createReadStream } from "node:fs";
 import type { WriteStream } from "node:tty";
 import { systemClock } from "../clock/system.ts";
-import type { CliIo, Output } from "./io.ts";
+import type { CliIo, Output, Person } from "./io.ts";
 
 export interface ProcessIoOptions {
   /** The process's own environment: a proxy is bypassed by writing to it. */
@@ -18,6 +18,7 @@ export function createProcessIo({ env, version, process }: ProcessIoOptions): Cl
     stdin: { [Symbol.asyncIterator]: () => process.stdin[Symbol.asyncIterator]() as AsyncIterator<Uint8Array> },
     stdout: outputOf(process.stdout),
     stderr: outputOf(process.stderr),
+    person: process.stdin.isTTY && process.stderr.isTTY ? personAt(process, env.TERM !== "dumb") : undefined,
     clock: systemClock,
     readFile: (path) => createReadStream(path),
     onInterrupt(handler) {
@@ -27,6 +28,15 @@ export function createProcessIo({ env, version, process }: ProcessIoOptions): Cl
     bypassProxy(host) {
       // The platform reads the variable at every request, under either name.
       for (const name of ["NO_PROXY", "no_proxy"]) env[name] = env[name] ? `${env[name]},${host}` : host;
+    },
+  };
+}
+
+function personAt({ stdin, stderr }: ProcessIoOptions["process"], editing: boolean): Person {
+  return {
+    async readLine(question, signal) {
+      const { readLine } = await import("./read-line.ts");
+      return readLine({ input: stdin, output: stderr, question, editing, signal });
     },
   };
 }

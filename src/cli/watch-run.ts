@@ -1,9 +1,9 @@
-/** Prints a run until it ends, or until whoever watches has enough. */
-import { DispatchdError, type Frame, type Run, type RunResult } from "../client/index.ts";
-import { EXIT, EXIT_OF_ENDING } from "./exit-codes.ts";
+/** Prints a run until it ends, or until whoever watches has enough; with somebody to ask, what it asks is put to them. */
+import { DispatchdError, type Run, type RunResult } from "../client/index.ts";
+import { EXIT, EXIT_OF_ENDING, type ExitCode } from "./exit-codes.ts";
 import type { CliIo } from "./io.ts";
-import { type Piece, PrettyFrames } from "./pretty-frames.ts";
-import { styleOf } from "./style.ts";
+import { type Answers, LiveQuestions } from "./live-questions.ts";
+import { jsonPrinter, type Printer, prettyPrinter } from "./run-printer.ts";
 
 export interface WatchOptions {
   /** Frames as lines of JSON, in place of the pretty form. */
@@ -11,20 +11,34 @@ export interface WatchOptions {
   readonly threadId?: string;
   /** What the first Ctrl-C does. The second one always leaves. */
   readonly onInterrupt: "cancel" | "leave";
+  /** Asks for what is open, and gives the answers that are there. Absent: the questions are only shown. */
+  readonly questions?: {
+    readonly answers: Answers;
+    /** Somebody sits there. */
+    readonly asks: boolean;
+  };
 }
 
-const DEFAULT_COLUMNS = 100;
+export interface Watched {
+  readonly code: ExitCode;
+  /** Absent: it was left. */
+  readonly result?: RunResult;
+  /** True when it was left at a question. */
+  readonly leftAsking: boolean;
+}
 
-/** Resolves with the exit code. */
-export async function watchRun(run: Run, io: CliIo, options: WatchOptions): Promise<number> {
-  const printer = options.json ? jsonPrinter(io) : prettyPrinter(run, io, options.threadId);
+export async function watchRun(run: Run, io: CliIo, options: WatchOptions): Promise<Watched> {
+  const asks = options.questions?.asks ?? false;
+  const printer = options.json ? jsonPrinter(io) : prettyPrinter(run, io, { threadId: options.threadId, asks });
   const left = new AbortController();
   const leave = (): void => {
     left.abort();
     run.detach();
   };
+  const questions = options.questions && new LiveQuestions({ run, io, printer, ...options.questions, onLeft: leave });
   let interrupts = 0;
   const stopListening = io.onInterrupt(() => {
+    if (questions?.asking) return questions.leave();
     if (++interrupts > 1 || options.onInterrupt === "leave") return leave();
     void printer.note("cancelling (Ctrl-C again leaves at once)");
     run.cancel().catch((thrown: unknown) => {
@@ -34,67 +48,33 @@ export async function watchRun(run: Run, io: CliIo, options: WatchOptions): Prom
   io.stdout.closed.addEventListener("abort", leave, { once: true });
   // A terminal that takes nothing must not keep the one who wants to leave.
   const gone = new Promise<void>((resolve) => left.signal.addEventListener("abort", () => resolve(), { once: true }));
+  const leftAs = (code: ExitCode): Watched => ({ code, leftAsking: questions?.left ?? false });
   try {
-    await Promise.race([printFrames(run, printer), gone]);
-    if (io.stdout.closed.aborted) return EXIT.brokenPipe;
+    await Promise.race([printFrames(run, printer, questions), gone]);
+    if (io.stdout.closed.aborted) return leftAs(EXIT.brokenPipe);
+    if (questions?.left) return leftAs(EXIT.waiting);
     const result = await run.result();
     const printed = printer.finished(result);
     if (!left.signal.aborted) await Promise.race([printed, gone]);
-    return left.signal.aborted ? EXIT.interrupted : EXIT_OF_ENDING[result.type];
+    return left.signal.aborted
+      ? leftAs(EXIT.interrupted)
+      : { code: EXIT_OF_ENDING[result.type], result, leftAsking: false };
   } finally {
     stopListening();
     io.stdout.closed.removeEventListener("abort", leave);
   }
 }
 
-interface Printer {
-  frame(frame: Frame): Promise<void>;
-  note(text: string): Promise<void>;
-  finished(result: RunResult): Promise<void>;
-}
-
-async function printFrames(run: Run, printer: Printer): Promise<void> {
+async function printFrames(run: Run, printer: Printer, questions: LiveQuestions | undefined): Promise<void> {
   try {
-    for await (const frame of run.frames()) await printer.frame(frame);
+    for await (const frame of run.frames()) {
+      await printer.frame(frame);
+      questions?.look();
+    }
   } catch (thrown) {
     // The result says it too, and has an exit code.
     if (!(thrown instanceof DispatchdError)) throw thrown;
   }
-}
-
-function jsonPrinter(io: CliIo): Printer {
-  return {
-    frame: (frame) => io.stdout.write(`${JSON.stringify(frame)}\n`),
-    note: (text) => io.stderr.write(`${text}\n`),
-    async finished(result) {
-      // The last frame has said it. What ended without one is told apart.
-      if (result.complete) return;
-      const { cause: _, ...facts } = result as RunResult & { cause?: unknown };
-      await io.stderr.write(`${JSON.stringify(facts)}\n`);
-    },
-  };
-}
-
-function prettyPrinter(run: Run, io: CliIo, threadId: string | undefined): Printer {
-  const began = io.clock.monotonic();
-  const pretty = new PrettyFrames({
-    style: styleOf(io.stderr, io.env),
-    columns: io.stderr.columns ?? DEFAULT_COLUMNS,
-    elapsedMs: () => io.clock.monotonic() - began,
-  });
-  let written = Promise.resolve();
-  // One after the other, whoever asks: the pieces of two must not be mixed.
-  const print = (pieces: readonly Piece[]): Promise<void> => {
-    for (const { to, text } of pieces) written = written.then(() => io[to].write(text));
-    return written;
-  };
-  run.started().then(
-    ({ attempt }) => print(pretty.started(run.runId, attempt, threadId)),
-    () => {}, // The result says why.
-  );
-  return {
-    frame: (frame) => print(pretty.frame(frame)),
-    note: (text) => print(pretty.note(text)),
-    finished: (result) => print(pretty.finished(result)),
-  };
+  questions?.look();
+  await questions?.idle();
 }

@@ -4,7 +4,8 @@ import type { Answer, DispatchInput, Interrupt, UserMessage } from "./wire.ts";
 
 /** A run that ended with open questions: its result of the type `interrupt`, also when it was stored meanwhile. */
 export interface Suspended {
-  readonly interrupts: readonly Interrupt[];
+  /** Absent: not known here. Then only the daemon finds out whether the answers are for them. */
+  readonly interrupts?: readonly Interrupt[];
   /** Sent back as it came. Whoever changes a byte of it is refused. */
   readonly suspension?: string;
   /** The next pod waits for this save of the thread. */
@@ -25,7 +26,7 @@ export interface ResumeOrder {
 /** Throws AnswersError when a question has no answer, or two, or an answer no question. */
 export function resumeInput({ input, suspended, answers, userMessage, changes = {} }: ResumeOrder): DispatchInput {
   const { interrupts, suspension, settled } = suspended;
-  checkAnswers(interrupts, answers);
+  if (interrupts) checkAnswers(interrupts, answers);
   const { userMessage: _message, answers: _answers, suspension: _suspension, resume: _resume, ...kept } = input;
   return {
     ...kept,

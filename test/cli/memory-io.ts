@@ -1,6 +1,9 @@
-/** A CliIo in memory: what was written to which stream, Ctrl-C on call, a clock that goes a second at a look. */
+/**
+ * A CliIo in memory: what was written to which stream, what a person types, Ctrl-C on call, a clock that goes a second at
+ * a look.
+ */
 
-import type { CliIo, Output } from "../../src/cli/io.ts";
+import type { CliIo, Output, Person } from "../../src/cli/io.ts";
 import { systemClock } from "../../src/clock/system.ts";
 
 export interface MemoryIoOptions {
@@ -8,6 +11,8 @@ export interface MemoryIoOptions {
   readonly stdin?: string | readonly Uint8Array[];
   readonly files?: Readonly<Record<string, string>>;
   readonly isTTY?: boolean;
+  /** Somebody sits there, and answers with `type`. */
+  readonly person?: boolean;
 }
 
 export class MemoryIo implements CliIo {
@@ -16,6 +21,7 @@ export class MemoryIo implements CliIo {
   readonly stdin: AsyncIterable<Uint8Array>;
   readonly stdout: Output;
   readonly stderr: Output;
+  readonly person: Person | undefined;
   readonly clock: CliIo["clock"];
   readonly bypassed: string[] = [];
   readonly stdoutClosed = new AbortController();
@@ -26,12 +32,14 @@ export class MemoryIo implements CliIo {
   /** While set, no write to stdout resolves. */
   stuck = false;
   #interrupt: (() => void) | undefined;
+  #prompt: { readonly question: string; readonly answer: (line: string | undefined) => void } | undefined;
   readonly #files: Readonly<Record<string, string>>;
 
-  constructor({ env = {}, stdin = "", files = {}, isTTY = false }: MemoryIoOptions = {}) {
+  constructor({ env = {}, stdin = "", files = {}, isTTY = false, person = false }: MemoryIoOptions = {}) {
     this.env = env;
     this.#files = files;
     this.stdin = pieces(stdin);
+    this.person = person ? { readLine: (question, signal) => this.#readLine(question, signal) } : undefined;
     let looks = 0;
     this.clock = { ...systemClock, monotonic: () => 1000 * looks++ };
     const output = (add: (text: string) => void, closed: AbortSignal): Output => ({
@@ -65,6 +73,15 @@ export class MemoryIo implements CliIo {
     };
   }
 
+  #readLine(question: string, signal: AbortSignal): Promise<string | undefined> {
+    if (this.#prompt) throw new Error("two prompts at a time");
+    this.terminal += question;
+    return new Promise((resolve) => {
+      this.#prompt = { question, answer: resolve };
+      signal.addEventListener("abort", () => this.#prompt?.answer === resolve && this.type(undefined), { once: true });
+    });
+  }
+
   bypassProxy(host: string): void {
     this.bypassed.push(host);
   }
@@ -74,9 +91,25 @@ export class MemoryIo implements CliIo {
     return this.#interrupt !== undefined;
   }
 
+  /** The prompt that a person sees. */
+  get prompt(): string | undefined {
+    return this.#prompt?.question;
+  }
+
+  /** Types a line; undefined is the end of the input. */
+  type(line: string | undefined): void {
+    const prompt = this.#prompt;
+    if (!prompt) throw new Error(`nobody reads what is typed: ${line}`);
+    this.#prompt = undefined;
+    this.terminal += `${line ?? ""}\n`;
+    prompt.answer(line);
+  }
+
   ctrlC(): void {
-    if (!this.#interrupt) throw new Error("nobody listens for Ctrl-C: the process would end");
-    this.#interrupt();
+    // At a prompt it is a key like any other.
+    if (this.#prompt) this.type(undefined);
+    else if (this.#interrupt) this.#interrupt();
+    else throw new Error("nobody listens for Ctrl-C: the process would end");
   }
 }
 

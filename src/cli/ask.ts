@@ -1,0 +1,128 @@
+/** Puts one question to whoever sits at the terminal: shows all of what is asked, and reads an answer that fits. */
+import { type Answer, answer, approve, cancel, deny, type Interrupt, type JsonSchema } from "../client/index.ts";
+import { askChoices, choicesOf } from "./ask-choices.ts";
+import { describeName } from "./describe-tool.ts";
+import type { CliIo } from "./io.ts";
+import { columnsOf } from "./run-printer.ts";
+import { safeLine } from "./safe-text.ts";
+import { styleOf } from "./style.ts";
+import { marked, visible, visibleJson } from "./visible-text.ts";
+
+export type Asked =
+  | { readonly type: "answered"; readonly answer: Answer }
+  /** The signal aborted. */
+  | { readonly type: "withdrawn" }
+  /** Ctrl-C, or the end of the input. */
+  | { readonly type: "left" };
+
+/** A line behind a prompt. Throws Gone when there will be none. */
+export type ReadLine = (question: string) => Promise<string>;
+
+class Gone extends Error {}
+
+export async function ask(interrupt: Interrupt, io: CliIo, signal: AbortSignal): Promise<Asked> {
+  const { person } = io;
+  if (!person) throw new Error("there is nobody to ask");
+  const read: ReadLine = async (question) => {
+    const line = await person.readLine(question, signal);
+    if (line === undefined) throw new Gone();
+    return line.trim();
+  };
+  const say = (text: string): Promise<void> => io.stderr.write(text);
+  try {
+    await say(describe(interrupt, io));
+    return { type: "answered", answer: await readAnswer(interrupt, read, say, columnsOf(io)) };
+  } catch (thrown) {
+    if (!(thrown instanceof Gone)) throw thrown;
+    return { type: signal.aborted ? "withdrawn" : "left" };
+  }
+}
+
+function describe({ reason, message, metadata }: Interrupt, io: CliIo): string {
+  const { toolName, input } = metadata;
+  const columns = columnsOf(io);
+  const style = styleOf(io.stderr, io.env);
+  const said = message === undefined ? "" : ` ${safeLine(message, 1000)}`;
+  const heading = `${style.bold(style.yellow(`? ${describeName(toolName)}`))}${said}\n`;
+  if (reason === "confirmation") return heading + describePlan(input, columns);
+  if (reason === "input_required" && choicesOf(input)) return heading;
+  return heading + marked(visibleJson(input), columns);
+}
+
+function readAnswer(
+  interrupt: Interrupt,
+  read: ReadLine,
+  say: (text: string) => Promise<void>,
+  columns: number,
+): Promise<Answer> {
+  switch (interrupt.reason) {
+    case "tool_call":
+      return readYesOrNo(interrupt, read, "Allow this call? [y/n] ", "Why not? (Enter: no reason) ");
+    case "confirmation":
+      return readYesOrNo(interrupt, read, "Agree to this plan? [y/n] ", "What should be different? (Enter: nothing) ");
+    case "input_required": {
+      const choices = choicesOf(interrupt.metadata.input);
+      return choices ? askChoices(interrupt, choices, read, say, columns) : readPayload(interrupt, read, say);
+    }
+    default:
+      return readPayload(interrupt, read, say);
+  }
+}
+
+async function readYesOrNo(interrupt: Interrupt, read: ReadLine, question: string, why: string): Promise<Answer> {
+  if (await isYes(read, question)) return approve(interrupt);
+  const reason = await read(why);
+  return deny(interrupt, reason === "" ? undefined : reason);
+}
+
+async function isYes(read: ReadLine, question: string): Promise<boolean> {
+  for (;;) {
+    const line = (await read(question)).toLowerCase();
+    if (line === "y" || line === "yes") return true;
+    if (line === "n" || line === "no") return false;
+  }
+}
+
+async function readPayload(
+  interrupt: Interrupt,
+  read: ReadLine,
+  say: (text: string) => Promise<void>,
+): Promise<Answer> {
+  const { responseSchema: schema } = interrupt;
+  if (schema) await say(`  an answer has to fit ${safeLine(JSON.stringify(schema), 500)}\n`);
+  for (;;) {
+    const line = await read("Your answer, JSON or text (Enter: none) ");
+    if (line === "") {
+      if (await isYes(read, "Leave it unanswered? [y/n] ")) return cancel(interrupt);
+      continue;
+    }
+    const payload = payloadOf(line, schema);
+    if (payload !== undefined) return answer(interrupt, payload);
+    await say("  this has to be JSON\n");
+  }
+}
+
+/** What a line means: JSON where it is some, unless a text is wanted. Undefined: a text, where none will do. */
+export function payloadOf(line: string, schema: JsonSchema | undefined): unknown {
+  const type = schema?.type;
+  const wanted = typeof type === "string" ? [type] : Array.isArray(type) ? type : undefined;
+  const value = parseJson(line);
+  if (value === undefined) return wanted === undefined || wanted.includes("string") ? line : undefined;
+  return wanted?.length === 1 && wanted[0] === "string" && typeof value !== "string" ? line : value;
+}
+
+/** The plan as the text that it is, and whatever is to be agreed to beside it. */
+function describePlan(input: unknown, columns: number): string {
+  const { plan, ...rest } = (typeof input === "object" && input !== null ? input : {}) as { plan?: unknown };
+  if (typeof plan !== "string") return marked(visibleJson(input), columns);
+  const more = Object.keys(rest).length === 0 ? "" : marked(visibleJson(rest), columns);
+  return marked(visible(plan), columns) + more;
+}
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined; // Then it is a text.
+  }
+}

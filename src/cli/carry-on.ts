@@ -1,0 +1,138 @@
+/**
+ * A run and those that follow from it: watches each, has its questions answered, and goes on with the answers, until one
+ * ends without a question, or nobody is there to ask.
+ */
+import {
+  type Answer,
+  AnswersError,
+  type Interrupt,
+  type Run,
+  type RunResult,
+  type Suspended,
+} from "../client/index.ts";
+import { ask } from "./ask.ts";
+import { EXIT } from "./exit-codes.ts";
+import { type CliIo, UsageError } from "./io.ts";
+import type { Answers } from "./live-questions.ts";
+import { safeLine } from "./safe-text.ts";
+import { type WatchOptions, watchRun } from "./watch-run.ts";
+
+export interface Conversation {
+  readonly io: CliIo;
+  readonly json: boolean;
+  /** Somebody sits there who can be asked. */
+  readonly asks: boolean;
+  readonly threadId: string;
+  /** Answers that are known already; those that are given are added. */
+  readonly answers: Answers;
+  /** Dispatches the next run. */
+  readonly resume: (suspended: Suspended, answers: readonly Answer[]) => Run;
+  /** The command that goes on with a run that waits. */
+  readonly commandFor: (runId: string) => string;
+}
+
+/** A run that waits for its answers. */
+export interface Parked {
+  readonly suspended: Suspended;
+  /** Where the daemon may know it still. */
+  readonly runId?: string;
+}
+
+/** A run, and what it was resumed from. */
+export interface Resumed {
+  readonly run: Run;
+  readonly from?: Parked & { readonly answers: readonly Answer[] };
+}
+
+/** Resolves with the exit code. */
+export async function carryOn(
+  first: Resumed,
+  conversation: Conversation,
+  onInterrupt: WatchOptions["onInterrupt"] = "cancel",
+): Promise<number> {
+  const { io, json, asks, threadId, answers } = conversation;
+  for (let resumed = first; ; ) {
+    const { run } = resumed;
+    const watched = await watchRun(run, io, {
+      json,
+      threadId,
+      onInterrupt: resumed === first ? onInterrupt : "cancel",
+      questions: { answers, asks },
+    });
+    if (watched.leftAsking) await io.stderr.write(howToGoOn(conversation, run.runId));
+    const parked = watched.result && parkedBy(watched.result, resumed, conversation);
+    if (!parked) return watched.code;
+    const next = await resumeParked(parked, conversation);
+    if (typeof next === "number") return next;
+    resumed = next;
+  }
+}
+
+/** Goes on with a run that waits, once its questions are answered. The exit code, when they are not. */
+export async function resumeParked(parked: Parked, conversation: Conversation): Promise<Resumed | number> {
+  const { io, json, asks, answers, resume } = conversation;
+  const { suspended, runId } = parked;
+  const open = (suspended.interrupts ?? []).filter(({ id }) => !answers.has(id));
+  if (open.length > 0 && !asks) {
+    if (!json) await io.stderr.write(unanswered(conversation, parked));
+    return EXIT.waiting;
+  }
+  if (!(await askAll(open, io, answers))) {
+    if (runId !== undefined) await io.stderr.write(howToGoOn(conversation, runId));
+    return EXIT.waiting;
+  }
+  const given = [...answers.values()];
+  // Each is for one question of one run.
+  answers.clear();
+  try {
+    return { run: resume(suspended, given), from: { ...parked, answers: given } };
+  } catch (thrown) {
+    throw thrown instanceof AnswersError ? new UsageError(thrown.message) : thrown;
+  }
+}
+
+/** What waits after a run: the run, or the one before it, where the daemon takes another answer for one of these. */
+function parkedBy(result: RunResult, { run, from }: Resumed, conversation: Conversation): Parked | undefined {
+  if (result.type === "interrupt") return { suspended: result, runId: run.runId };
+  if (result.type !== "refused" || !result.stale || result.stale.dead || !from) return undefined;
+  const { interruptId } = result.stale;
+  const isAsked = from.suspended.interrupts?.some(({ id }) => id === interruptId);
+  if (!isAsked || !conversation.asks) return undefined;
+  for (const answer of from.answers) {
+    if (answer.interruptId !== interruptId) conversation.answers.set(answer.interruptId, answer);
+  }
+  return from;
+}
+
+/** False: whoever was asked went away. */
+async function askAll(open: readonly Interrupt[], io: CliIo, answers: Answers): Promise<boolean> {
+  const left = new AbortController();
+  const stopListening = io.onInterrupt(() => left.abort());
+  try {
+    for (const interrupt of open) {
+      const asked = await ask(interrupt, io, left.signal);
+      if (asked.type !== "answered") return false;
+      answers.set(interrupt.id, asked.answer);
+    }
+    return true;
+  } finally {
+    stopListening();
+  }
+}
+
+function howToGoOn({ commandFor }: Conversation, runId: string): string {
+  return `the turn waits for an answer. To go on:\n  ${commandFor(runId)}\n`;
+}
+
+function unanswered({ commandFor }: Conversation, { suspended, runId }: Parked): string {
+  const { interrupts = [], suspension } = suspended;
+  const entries = interrupts.map(({ id }) => ({ interruptId: id, status: "resolved", payload: null }));
+  const lines = ["to go on, at a terminal or with --answers FILE:"];
+  if (runId !== undefined) lines.push(`  ${commandFor(runId)}`);
+  lines.push("answers, with what was answered in place of null:", `  ${safeLine(JSON.stringify(entries), 10_000)}`);
+  if (suspension !== undefined) {
+    lines.push("on another pod: --suspension FILE in place of --resume, with this in the file:");
+    lines.push(safeLine(suspension, 1 << 20));
+  }
+  return `${lines.join("\n")}\n`;
+}
