@@ -2,7 +2,7 @@
  * Checks values against the JSON Schemas of a run's tools: draft-07 or 2020-12, by `$schema`, 2020-12 without one.
  *
  * The schemas are the control plane's, the values the agent's and hostile, and both are looked at on the daemon's own
- * thread. So a schema is made sure of when it is read (0.1 ms) and compiled when it is first needed (1 to 10 ms), and a
+ * thread. So a schema is looked through when it is read (0.2 ms) and compiled when it is first needed (1 to 10 ms), and a
  * check that takes more steps than an honest value needs is given up: branches that all go down the same reference
  * double with each level of the value, and a pattern may go back over its text for half a second.
  *
@@ -13,7 +13,7 @@
  * Checks values against the JSON Schemas of a run's tools: draft-07 or 2020-12, by `$schema`, 2020-12 without one.
  *
  * The schemas are the control plane's, the values the agent's and hostile, and both are looked at on the daemon's own
- * thread. So a schema is made sure of when it is read (0.1 ms) and compiled when it is first needed (1 to 10 ms), and a
+ * thread. So a schema is looked through when it is read (0.2 ms) and compiled when it is first needed (1 to 10 ms), and a
  * check that takes more steps than an honest value needs is given up: branches that all go down the same reference
  * double with each level of the value, and a pattern may go back over its text for half a second.
  *
@@ -62,9 +62,6 @@ const DRAFT_2020: Draft = {
   create: (options) => new Ajv2020(options),
 };
 
-/** What the schema of schemas says nothing about: references that lead nowhere, patterns that are none. */
-const NEEDS_COMPILING = /"(?:\$(?!schema"|comment")\w+|pattern|patternProperties)":/;
-
 const compiled = new WeakMap<JsonSchema, CompiledSchema>();
 
 /** Throws JsonSchemaError. The same object gives the same result: it must not change. */
@@ -72,8 +69,7 @@ export function compileSchema(schema: JsonSchema): CompiledSchema {
   const known = compiled.get(schema);
   if (known) return known;
   const draft = draftOf(schema);
-  expectSchema(schema, draft);
-  let validate = NEEDS_COMPILING.test(JSON.stringify(schema)) ? compile(schema, draft) : undefined;
+  let validate = isPlain(schema, draft) ? undefined : compile(schema, draft);
   const made: CompiledSchema = {
     check(value) {
       try {
@@ -108,19 +104,51 @@ const SHARED = {
   code: { optimize: false },
 } as const satisfies Options;
 
-/** Against the schema of its draft. */
-function expectSchema(schema: JsonSchema, draft: Draft): void {
+/** Throws for what is no schema. False: only compiling tells whether this one can be used. */
+function isPlain(schema: JsonSchema, draft: Draft): boolean {
   // It would be answered with a promise.
   if (schema.$async !== undefined) throw new JsonSchemaError("$async is not supported");
   draft.schemas ??= draft.create(SHARED);
-  let problem: string | undefined;
   try {
-    if (draft.schemas.validateSchema({ ...schema, $schema: draft.uri }) !== true)
-      problem = describe(draft.schemas.errors);
+    const isSchema = draft.schemas.validateSchema({ ...schema, $schema: draft.uri });
+    if (!isSchema) throw new Error(describe(draft.schemas.errors));
+    return hasPlainParts(schema, schema);
   } catch (error) {
-    problem = messageOf(error);
+    throw new JsonSchemaError(error instanceof RangeError ? "it is nested too deep" : messageOf(error));
   }
-  if (problem !== undefined) throw new JsonSchemaError(problem);
+}
+
+/** Keywords whose members are schemas under names of their own, and those that hold values. */
+const SCHEMAS_BY_NAME = new Set(["$defs", "definitions", "dependentSchemas", "patternProperties", "properties"]);
+const VALUES = new Set(["const", "default", "enum", "examples"]);
+const NAMES = new Set(["$anchor", "$dynamicAnchor", "$dynamicRef", "$id"]);
+
+/**
+ * Of what the schema of schemas says nothing about, patterns and references by path are looked at here: most schemas
+ * have no more than these. Throws for a pattern that is none; false for a reference that leads nowhere or goes by name.
+ */
+function hasPlainParts(part: unknown, root: JsonSchema): boolean {
+  if (typeof part !== "object" || part === null) return true;
+  return Object.entries(part).every(([key, value]) => {
+    if (VALUES.has(key)) return true;
+    if (NAMES.has(key)) return false;
+    if (key === "$ref") return leadsSomewhere(String(value), root);
+    if (key === "pattern") patternOf(String(value));
+    if (key === "patternProperties") for (const source of Object.keys(value)) patternOf(source);
+    const parts = SCHEMAS_BY_NAME.has(key) ? Object.values(value) : [value];
+    return parts.every((inner) => hasPlainParts(inner, root));
+  });
+}
+
+function leadsSomewhere(reference: string, root: JsonSchema): boolean {
+  if (!/^#(\/|$)/.test(reference)) return false;
+  let place: unknown = root;
+  for (const step of reference.split("/").slice(1)) {
+    const key = decodeURIComponent(step).replaceAll("~1", "/").replaceAll("~0", "~");
+    const isThere = typeof place === "object" && place !== null && Object.hasOwn(place, key);
+    place = isThere ? (place as Record<string, unknown>)[key] : undefined;
+  }
+  return typeof place === "boolean" || (typeof place === "object" && place !== null);
 }
 
 /** With an instance of its own: ids are known within an instance, and two tools may use the same ones. */
@@ -144,12 +172,13 @@ function compile(schema: JsonSchema, draft: Draft): (value: unknown) => string |
   }
 }
 
-/** OpenAPI's word, which JSON Schema does not know and the compiler accepts beside a `type` only. */
+/** OpenAPI's word, which JSON Schema does not know. The compiler takes it for its own, and some uses of it for mistakes. */
 function withoutNullable(schema: JsonSchema): JsonSchema {
   const text = JSON.stringify(schema);
   if (!text.includes('"nullable":')) return schema;
   return JSON.parse(text, function drop(this: object, key: string, value: unknown) {
-    return key === "nullable" && typeof value === "boolean" && !Object.hasOwn(this, "type") ? undefined : value;
+    const isMistake = key === "nullable" && (value === false || (value === true && !Object.hasOwn(this, "type")));
+    return isMistake ? undefined : value;
   });
 }
 

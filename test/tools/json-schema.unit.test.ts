@@ -76,6 +76,9 @@ test("a schema that cannot be used is refused when it is read, with the reason",
   expect(refusal({ properties: { a: { pattern: "(" } } })).toContain("regular expression");
   expect(refusal({ patternProperties: { "(": {} } })).toContain("regular expression");
   expect(refusal({ properties: { a: { $ref: "#/$defs/none" } } })).toContain("#/$defs/none");
+  expect(refusal({ properties: { default: { $ref: "#/$defs/none" } } })).toContain("#/$defs/none");
+  expect(refusal({ properties: { enum: { not: { pattern: "(" } } } })).toContain("regular expression");
+  expect(refusal({ $ref: "#/$defs/%zz" })).toBeString();
   expect(refusal({ $ref: "#nowhere" })).toContain("#nowhere");
   // It would be answered with a promise, which is neither right nor wrong.
   expect(refusal({ $async: true })).toBe("$async is not supported");
@@ -107,6 +110,10 @@ test("references within a schema work, also those by anchor and id, and the same
     expect(wrong(schema, { name: 1 })).toBe("/name must be string");
     expect(wrong(schema, { size: "1" })).toBe("/size must be number");
   }
+  const odd = { $ref: "#/$defs/a~1b%20~0", $defs: { "a/b ~": { type: "string" }, "x~1": { $ref: "#" } } };
+  expect(wrong(odd, 7)).toBe("must be string");
+  const data = { enum: [{ $ref: "#/none", pattern: "(" }], default: { $id: "x" }, examples: [{ $ref: "#/none" }] };
+  expect(wrong(data, { $ref: "#/none", pattern: "(" })).toBeUndefined();
   const dynamic = {
     $dynamicAnchor: "node",
     properties: { next: { $dynamicRef: "#node" } },
@@ -128,6 +135,7 @@ test("what people write beyond the standard is no reason to refuse a tool", () =
   };
   expect(wrong(nullable, { a: "x", nullable: true })).toBeUndefined();
   expect(wrong(nullable, { nullable: "x" })).toBe("/nullable must be boolean");
+  expect(wrong({ type: ["string", "null"], nullable: false }, null)).toBeUndefined();
 });
 
 test("what an object inherits is none of its properties", () => {
