@@ -3,6 +3,7 @@ import type { Clock } from "./clock/port.ts";
 import type { Config } from "./config.ts";
 import { Dispatcher } from "./dispatch/dispatcher.ts";
 import type { StateDir } from "./dispatch/state-dir.ts";
+import { createSuspensions } from "./dispatch/suspensions.ts";
 import { createLargeJson } from "./frames/large-lines.ts";
 import type { HarnessRegistry } from "./harness/registry.ts";
 import { createHarnessRegistry } from "./harness/registry.ts";
@@ -24,6 +25,7 @@ import { createProcesses } from "./process/run-processes.ts";
 import { createPointers } from "./session/pointer.ts";
 import type { Sessions } from "./session/port.ts";
 import { createSessions } from "./session/sessions.ts";
+import { holdSuspensionKeys } from "./suspension/key-holder.ts";
 
 export interface PartsOptions {
   readonly config: Config;
@@ -62,6 +64,7 @@ export async function buildParts(options: PartsOptions): Promise<Parts> {
   });
   const harnesses = createHarnessRegistry(config, selfArgv);
   const { org, skills, sessions, stopOrg } = buildOrg(options, harnesses, metrics);
+  const suspensionKeys = holdSuspensionKeys(config.suspension.keys);
   const dispatcher: Dispatcher = new Dispatcher({
     config,
     clock,
@@ -76,10 +79,14 @@ export async function buildParts(options: PartsOptions): Promise<Parts> {
     skills,
     sessions,
     harnesses,
+    suspensions: createSuspensions({ ...config.suspension, clock, keys: suspensionKeys.current }),
+    selfArgv,
     ownerIsThere: ({ owner }) => owner?.connection === undefined || isConnectionOpen(owner.connection),
   });
   const modules = { metrics, input };
-  const routes = createRoutes({ config, clock, log, redactor, largeJson, dispatcher, org, auth, server, modules });
+  const replaceKeys = (list: string): void => suspensionKeys.replace(list);
+  const parts = { config, clock, log, redactor, largeJson, dispatcher, org, auth, server, modules, replaceKeys };
+  const routes = createRoutes(parts);
   const stopWatch = watchReaders({
     clock,
     log,

@@ -13,7 +13,7 @@ export function createDetachWatch(clock: Clock, graceMs: number): (attempt: Atte
       attempt,
       clock.after(graceMs, () => {
         const message = `nobody read the run for ${graceMs} ms`;
-        attempt.stop({ code: "sandbox_gone", message, reason: "detached" });
+        attempt.stopOrPark({ code: "sandbox_gone", message, reason: "detached" });
       }),
     );
   };

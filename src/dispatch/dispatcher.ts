@@ -6,6 +6,7 @@ import { readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { fileNameOf } from "../disk.ts";
 import { errnoOf, messageOf } from "../errors.ts";
+import type { Harness } from "../harness/port.ts";
 import type { Metrics } from "../metrics/port.ts";
 import { createDetachWatch } from "./detach-watch.ts";
 import { EndedRuns } from "./ended-runs.ts";
@@ -16,13 +17,14 @@ import { recoverRuns } from "./recover-runs.ts";
 import type { Claim } from "./registry.ts";
 import { RunRegistry } from "./registry.ts";
 import { dropEndedRuns, dropOldAttempt } from "./retention.ts";
-import type { Run } from "./run.ts";
+import type { AttemptOrder, Run } from "./run.ts";
 import { Attempt } from "./run.ts";
 import type { DispatchParts } from "./run-dispatch.ts";
 import { runDispatch } from "./run-dispatch.ts";
 import { RunLog } from "./run-log.ts";
 import { logPath, makeRunFolder, writeRecord } from "./run-record.ts";
 import { keepOnlyNonce } from "./state-dir.ts";
+import type { Suspensions } from "./suspensions.ts";
 import { Tombstones } from "./tombstones.ts";
 
 export interface DispatcherOptions extends Omit<DispatchParts, "metrics" | "configuredEnv" | "shutdown"> {
@@ -126,8 +128,17 @@ export class Dispatcher {
     this.#becomeReady();
   }
 
+  get suspensions(): Suspensions {
+    return this.options.suspensions;
+  }
+
+  /** Undefined: the dispatch names none of this pod. */
+  harnessOf(input: DispatchInput): Harness | undefined {
+    return this.options.harnesses.find(input.harness?.id ?? undefined);
+  }
+
   /** Carries out a claimed attempt, in the background. */
-  start(claim: Claim & { type: "start" }, input: DispatchInput, traceparent: string | undefined): void {
+  start(claim: Claim & { type: "start" }, order: AttemptOrder): void {
     const metrics = this.#metrics;
     if (!metrics) throw new Error("a run was started before the daemon was ready");
     const { attempt, predecessor } = claim;
@@ -135,7 +146,6 @@ export class Dispatcher {
     // From now on: the reader that is about to come may never do so.
     this.#watchDetached(attempt);
     metrics.runStarted();
-    const order = { input, ...(traceparent ? { traceparent } : {}) };
     const shutdown = this.#shutdown.signal;
     const parts = { ...this.options, metrics, configuredEnv: () => this.#configuredEnv, shutdown };
     void runDispatch(attempt, order, predecessor, parts).then(() => {
@@ -153,7 +163,7 @@ export class Dispatcher {
     await Promise.race([this.ready, limited]);
     const gone = { code: "sandbox_gone", message: "the pod is shutting down", reason: "shutdown" } as const;
     const unended = this.registry.attempts().filter((attempt) => attempt.state !== "ended");
-    for (const attempt of unended) attempt.stop(gone);
+    for (const attempt of unended) attempt.stopOrPark(gone);
     this.#shutdown.abort();
     await Promise.race([Promise.all(unended.map((attempt) => attempt.ended)), limited]);
     limit.abort();

@@ -32,7 +32,7 @@ export async function watchHarness(
   try {
     const exit = await Promise.race([process.exited, attempt.concluded]);
     if (exit) await readToEnd(attempt, process, forwarder, forwarded, limits, clock);
-    if (exit) attempt.conclude(outcomeOfExit(exit));
+    if (exit) await forwarder.conclude(outcomeOfExit(exit));
   } finally {
     stopClocks();
     forwarded.catch(() => {}); // Reported above.
@@ -77,7 +77,10 @@ function watchClocks(attempt: Attempt, forwarder: FrameForwarder, limits: Limits
       clock.every(Math.min(STALL_CHECK_MS, harnessStallMs), () => {
         // While it is held back by a slow disk, its silence is ours.
         if (forwarder.busy || clock.monotonic() - forwarder.activeAt < harnessStallMs) return;
-        attempt.stop({ code: "harness_stalled", message: `the harness printed nothing for ${harnessStallMs} ms` });
+        attempt.stopOrPark({
+          code: "harness_stalled",
+          message: `the harness printed nothing for ${harnessStallMs} ms`,
+        });
       }),
     );
   }

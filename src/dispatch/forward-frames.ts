@@ -12,9 +12,11 @@ import type { LargeJson } from "../frames/large-lines.ts";
 import { LARGE_BYTES } from "../frames/large-lines.ts";
 import type { Lines } from "../frames/split-lines.ts";
 import { LineSplitter } from "../frames/split-lines.ts";
+import type { HarnessInterrupt, InterruptReason } from "../harness/port.ts";
 import type { Log } from "../log/port.ts";
 import type { Redactor } from "../log/redact.ts";
 import type { Metrics } from "../metrics/port.ts";
+import type { RunTools } from "../tools/run-tools.ts";
 import type { LineQuota } from "./line-quota.ts";
 import type { Attempt } from "./run.ts";
 
@@ -45,6 +47,7 @@ export interface ForwardOptions {
   /** Lines that are no frames share the run's quota of log lines. */
   readonly quota: LineQuota;
   readonly onSession: (sessionId: string) => void;
+  readonly tools: Pick<RunTools, "concern" | "take" | "conclude">;
 }
 
 export class FrameForwarder {
@@ -56,6 +59,8 @@ export class FrameForwarder {
   #bytes = 0;
   #sawByte = false;
   #sawFrame = false;
+  /** The harness has given its outcome: what follows is ignored. */
+  #over = false;
 
   constructor(
     private readonly attempt: Attempt,
@@ -81,17 +86,27 @@ export class FrameForwarder {
       if (!this.#sawByte) this.#first("byte");
       this.busy = true;
       this.#bytes += piece.length;
-      if (this.attempt.live) for (const lines of splitter.push(piece)) await this.#take(lines);
+      if (this.#reads) for (const lines of splitter.push(piece)) await this.#take(lines);
       await this.attempt.log.drained();
       this.activeAt = clock.monotonic();
       this.busy = false;
     }
-    if (this.attempt.live) for (const lines of splitter.end()) await this.#take(lines);
+    if (this.#reads) for (const lines of splitter.end()) await this.#take(lines);
+  }
+
+  /** How the turn ended, by the harness's word or by its exit. Resolves when the attempt has its outcome. */
+  async conclude(outcome: Outcome, parked: readonly HarnessInterrupt[] = []): Promise<void> {
+    this.#over = true;
+    await this.options.tools.conclude(outcome, parked);
+  }
+
+  get #reads(): boolean {
+    return this.attempt.live && !this.#over;
   }
 
   async #take(lines: Lines): Promise<void> {
     const { attempt, options } = this;
-    if (!attempt.live) return;
+    if (!this.#reads) return;
     if (attempt.log.end + attempt.log.pendingBytes > options.runMaxBytes) {
       const message = `the run printed more than ${options.runMaxBytes} bytes`;
       attempt.stop({ code: "output_too_large", message });
@@ -107,8 +122,10 @@ export class FrameForwarder {
         const { length } = lines.bytes;
         const beginning = lines.bytes.toString("utf8", 0, SKIPPED_BYTES);
         const frame = await options.largeJson.parseLine(lines.bytes);
-        if (!attempt.live) return;
+        if (!this.#reads) return;
         if (!frame) return this.#skip(beginning, length);
+        // Rare, and to be changed: a chunk in it is about a call of the run's tools.
+        if (options.tools.concern(frame.outlines)) return this.#takeWhole(lines.bytes);
         this.#forwarded(1, length);
         if (frame.hasChunks || !frame.outcome) attempt.forwardBytes(frame.outlines, frame.body);
         this.#note(frame);
@@ -117,6 +134,15 @@ export class FrameForwarder {
       case "lines":
         this.#takeShort(lines);
     }
+  }
+
+  #takeWhole(bytes: Buffer): void {
+    const parsed = parseHarnessLine(bytes.toString());
+    const frame = parsed && this.options.tools.take(parsed);
+    this.#forwarded(1, bytes.length);
+    if (!frame) return;
+    if (frame.chunks.length > 0 || !frame.outcome) this.attempt.forward([frame], false);
+    this.#note(frame);
   }
 
   #takeShort({ lines, bytes: source, ascii }: Extract<Lines, { type: "lines" }>): void {
@@ -129,11 +155,13 @@ export class FrameForwarder {
     for (const line of lines) {
       const start = next;
       next += line.length + 1;
-      const frame = parseHarnessLine(line);
-      if (!frame) {
+      const parsed = parseHarnessLine(line);
+      if (!parsed) {
         this.#skip(line, line.length);
         continue;
       }
+      const frame = this.options.tools.take(parsed);
+      if (!frame) continue;
       bytes += line.length;
       onlyAscii &&= frame.verbatim;
       // An outcome has a frame of its own, written by the daemon.
@@ -155,7 +183,13 @@ export class FrameForwarder {
 
   #note(frame: Pick<HarnessFrame, "sessionId" | "outcome">): void {
     if (frame.sessionId !== undefined) this.options.onSession(frame.sessionId);
-    if (frame.outcome) this.attempt.conclude(readOutcome(frame.outcome, this.options.redactor));
+    if (!frame.outcome) return;
+    const { outcome, parked } = readOutcome(frame.outcome, this.options.redactor);
+    // Never rejects for what a harness says; a fault of ours is the attempt's outcome.
+    this.conclude(outcome, parked).catch((error: unknown) => {
+      this.reportFailure(error);
+      this.attempt.stop({ code: "internal", message: "the daemon failed to end the turn" });
+    });
   }
 
   #forwarded(frames: number, bytes: number): void {
@@ -183,22 +217,57 @@ export class FrameForwarder {
   }
 }
 
-/** A harness's outcome, as far as it is believed. Exported for its test. */
-export function readOutcome(said: HarnessOutcome, redactor: Redactor): Outcome {
+/** A harness's outcome, as far as it is believed, and the calls that it says it parked. Exported for its test. */
+export function readOutcome(said: HarnessOutcome, redactor: Redactor): ReadOutcome {
   const usage = readUsage(said.usage);
-  const failed = (code: HarnessErrorCode, message: string): Outcome => ({
-    type: "failed",
-    error: { code, message: cutMessage(redactor.clean(message)) },
-    ...usage,
+  const failed = (code: HarnessErrorCode, message: string): ReadOutcome => ({
+    outcome: { type: "failed", error: { code, message: cutMessage(redactor.clean(message)) }, ...usage },
+    parked: [],
   });
-  if (said.type === "finished") return { type: "finished", ...usage };
-  if (said.type === "failed") {
-    const { code, message } = (said.error ?? {}) as { code?: unknown; message?: unknown };
-    const known = HARNESS_ERROR_CODES.find((candidate) => candidate === code);
-    return failed(known ?? "turn_failed", typeof message === "string" ? message : "the harness gave no reason");
+  switch (said.type) {
+    case "finished":
+      return { outcome: { type: "finished", ...usage }, parked: [] };
+    case "interrupt": {
+      const parked = (Array.isArray(said.interrupts) ? said.interrupts : []).flatMap((each) =>
+        readInterrupt(each, redactor),
+      );
+      if (parked.length === 0) return failed("turn_failed", "the harness parked the turn and named no call");
+      return { outcome: { type: "finished", ...usage }, parked };
+    }
+    case "failed": {
+      const { code, message } = (said.error ?? {}) as { code?: unknown; message?: unknown };
+      const known = HARNESS_ERROR_CODES.find((candidate) => candidate === code);
+      return failed(known ?? "turn_failed", typeof message === "string" ? message : "the harness gave no reason");
+    }
+    default:
+      return failed("turn_failed", "the harness gave an outcome of an unknown type");
   }
-  if (said.type === "interrupt") return failed("turn_failed", "the harness parked the turn, which this version cannot");
-  return failed("turn_failed", "the harness gave an outcome of an unknown type");
+}
+
+export interface ReadOutcome {
+  readonly outcome: Outcome;
+  readonly parked: readonly HarnessInterrupt[];
+}
+
+const INTERRUPT_REASONS: readonly unknown[] = Object.keys({
+  tool_call: true,
+  input_required: true,
+  confirmation: true,
+  "dispatchd:client_tool": true,
+} satisfies Record<InterruptReason, true>);
+
+function readInterrupt(said: unknown, redactor: Redactor): HarnessInterrupt[] {
+  const { toolCallId, toolName, input, reason, message } = (said ?? {}) as Partial<Record<string, unknown>>;
+  if (typeof toolCallId !== "string" || typeof toolName !== "string") return [];
+  return [
+    {
+      toolCallId,
+      toolName,
+      input: input ?? null,
+      ...(INTERRUPT_REASONS.includes(reason) ? { reason: reason as InterruptReason } : {}),
+      ...(typeof message === "string" ? { message: cutMessage(redactor.clean(message)) } : {}),
+    },
+  ];
 }
 
 function readUsage(said: unknown): { usage?: Usage } {

@@ -13,7 +13,7 @@ import { randomHex } from "../random-hex.ts";
 import type { FoundSession } from "../session/port.ts";
 import { giveFolder } from "./give-folder.ts";
 import type { DispatchInput } from "./input.ts";
-import type { Attempt } from "./run.ts";
+import type { Attempt, AttemptOrder } from "./run.ts";
 import type { StateDir } from "./state-dir.ts";
 
 export interface Folders {
@@ -90,27 +90,35 @@ function isPlace(value: string): boolean {
   return /^(\/[a-z0-9._-]+)+\/?$/.test(value) || /^https?:\/\/[^@?#]*$/.test(value);
 }
 
-export function buildDocument(
-  attempt: Attempt,
-  input: DispatchInput,
-  harness: Harness,
-  folders: Folders,
-  { id, state, reason }: FoundSession,
-  skills: RunSkills | undefined,
-  appRoot: string,
-): TurnDocument {
-  const { callback: _callback, suspension: _suspension, answers: _answers, env: _env, ...shown } = input;
+export interface DocumentParts {
+  readonly attempt: Attempt;
+  readonly order: AttemptOrder;
+  readonly harness: Harness;
+  readonly folders: Folders;
+  readonly found: FoundSession;
+  readonly skills: RunSkills | undefined;
+  readonly appRoot: string;
+  readonly shim: TurnDocument["shim"];
+  readonly answers: TurnDocument["answers"];
+}
+
+export function buildDocument(parts: DocumentParts): TurnDocument {
+  const { attempt, order, harness, folders, found, skills, appRoot, shim, answers } = parts;
+  const { callback: _callback, suspension: _suspension, answers: _answers, env: _env, ...shown } = order.input;
+  const { id, state, reason } = found;
+  // The turn goes on as what it was: a plan is not carried out because somebody left the word out.
+  const mode = order.input.mode ?? order.resume?.suspension.mode;
   return {
     runId: attempt.run.id,
     attempt: attempt.number,
-    input: shown,
+    input: { ...shown, ...(mode ? { mode } : {}) },
     paths: { appRoot, cwd: folders.cwd, configDir: harness.configDir, runDir: folders.runDir },
     settings: harness.settings,
     session: { ...(id === undefined ? {} : { id }), state, ...(reason ? { reason } : {}) },
     ...(skills
       ? { skills: { pluginDirs: skills.pluginDirs, ...(skills.missing ? { missing: skills.missing } : {}) } }
       : {}),
-    shim: null,
-    answers: [],
+    shim,
+    answers,
   };
 }

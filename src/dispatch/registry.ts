@@ -12,6 +12,7 @@ import type { EndedRuns } from "./ended-runs.ts";
 import type { DispatchBody } from "./input.ts";
 import type { Attempt } from "./run.ts";
 import { Run } from "./run.ts";
+import type { Resume, StaleResume } from "./suspensions.ts";
 import type { Tombstones } from "./tombstones.ts";
 
 export type Claim =
@@ -45,7 +46,7 @@ export class RunRegistry {
   constructor(private readonly options: RegistryOptions) {}
 
   /** Decides and claims. Throws the HttpError of a refusal, and then has changed nothing. */
-  claim(body: DispatchBody): Claim {
+  claim(body: DispatchBody, resume?: Resume | StaleResume): Claim {
     const { tombstones, endedRuns } = this.options;
     if (tombstones.has(body.runId)) throw new HttpError("tombstoned", "the run was cancelled");
     const known = this.#runs.get(body.runId)?.attempt;
@@ -67,7 +68,7 @@ export class RunRegistry {
       if ((body.after ?? 0) > 0 || body.attempt !== undefined)
         throw new HttpError("unknown_run", "the run is not known here");
     }
-    return this.#start(body);
+    return this.#start(body, resume);
   }
 
   /** A reader's place in a run, by the rules of `GET /runs/:id/frames`. Undefined: nothing after `after`. */
@@ -133,13 +134,14 @@ export class RunRegistry {
     return { type: "attach", attempt: known, from: { offset: known.owner?.wholeOffset ?? known.ownerOffset } };
   }
 
-  #start(body: DispatchBody): Claim {
+  #start(body: DispatchBody, resume: Resume | StaleResume | undefined): Claim {
     const { draining, retryAfterS, maxRuns } = this.options;
     if (draining()) {
       throw new HttpError("draining", "the daemon is shutting down", {}, { "Retry-After": String(retryAfterS) });
     }
-    if ((body.input.suspension ?? null) !== null || body.input.answers?.length) {
-      throw new HttpError("stale", "this version of the daemon suspends no runs, so there is none to resume");
+    if (resume && "reason" in resume) {
+      const { interruptId, reason, dead } = resume;
+      throw new HttpError("stale", reason, { ...(interruptId ? { interruptId } : {}), reason, dead });
     }
     const { threadId } = body.input;
     const predecessor = this.#writers.get(threadId);

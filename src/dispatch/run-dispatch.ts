@@ -1,6 +1,6 @@
 /**
- * The story of one attempt: wait for the thread's earlier run and for the org volume; restore the session; start the
- * harness; forward its frames; send the outcome; stop what the harness left behind; save the session; send the last
+ * The story of one attempt: wait for the thread's earlier run and for the org volume; restore the session; take up what
+ * a person answered; start the harness; forward its frames; send the outcome; stop what the harness left behind; save the session; send the last
  * frame; close.
  *
  * The claim and the headers come before this, in the route. Nothing here throws: whatever goes wrong is the outcome.
@@ -25,9 +25,12 @@ import { LineQuota } from "./line-quota.ts";
 import { logStderr } from "./log-stderr.ts";
 import type { Folders } from "./prepare-turn.ts";
 import { buildDocument, buildEnv, makeFolders, secretsOf } from "./prepare-turn.ts";
+import { NOTHING_TO_OPEN, type Opening, resumeRun } from "./resume-run.ts";
 import type { Attempt, AttemptOrder } from "./run.ts";
 import { runNameOf, writeEnding } from "./run-record.ts";
+import { carryOut, type StartedTools, startTools } from "./start-tools.ts";
 import type { StateDir } from "./state-dir.ts";
+import type { Suspensions } from "./suspensions.ts";
 
 export interface DispatchParts {
   readonly config: Config;
@@ -42,6 +45,9 @@ export interface DispatchParts {
   readonly sessions: Sessions;
   readonly harnesses: HarnessRegistry;
   readonly processes: Processes;
+  readonly suspensions: Suspensions;
+  /** Starts this very binary. */
+  readonly selfArgv: readonly string[];
   /** What `POST /config` gave; read when a run starts. */
   readonly configuredEnv: () => Readonly<Record<string, string>>;
   /** Aborts when the daemon is to end. */
@@ -53,6 +59,7 @@ interface Turn {
   readonly folders: Folders;
   readonly session: SessionRun;
   readonly skills: RunSkills | undefined;
+  readonly tools: StartedTools;
   readonly process: RunProcess;
   readonly forwarder: FrameForwarder;
   /** Resolves when the last of its stderr is in the log. */
@@ -171,15 +178,34 @@ async function startTurn(
     ...(reasons.length > 0 ? { reason: reasons.join("; ") } : {}),
   });
   await parts.org.linkRun(threadId, log);
+  const opening = await resume(attempt, order, harness, session, parts, log);
   const made = makeFolders(input, config, parts.state, harness);
   const folders = await store("the folders of the run could not be made", made);
+  const { specs, traceparent } = order;
+  const started = startTools(
+    { attempt, input, specs, harness, runDir: folders.runDir, opening, traceparent },
+    { ...parts, log },
+  );
+  const tools = await store("the relay directory could not be made", started);
   if (!attempt.live) {
     session.stop();
+    await tools.stop();
     await removeFolder(folders.runDir, log);
     return undefined;
   }
+  attempt.tools = tools.tools;
   const skills = parts.skills.forRun();
-  const document = buildDocument(attempt, input, harness, folders, found, skills, config.appRoot);
+  const document = buildDocument({
+    attempt,
+    order,
+    harness,
+    folders,
+    found,
+    skills,
+    appRoot: config.appRoot,
+    shim: tools.shim,
+    answers: opening.answers,
+  });
   const process = parts.processes.spawn({
     argv: harness.argv,
     cwd: folders.cwd,
@@ -202,10 +228,42 @@ async function startTurn(
     quota,
     // At once: a daemon that is killed in mid-turn must not forget the conversation.
     onSession: (sessionId) => session.noteSession(sessionId),
+    tools: tools.tools,
   });
   session.startCheckpoints();
   const stderrLogged = logStderr(process.stderr, quota);
-  return { harness, folders, session, skills, process, forwarder, stderrLogged };
+  return { harness, folders, session, skills, tools, process, forwarder, stderrLogged };
+}
+
+/** What answers to an earlier run's questions come to. Throws `stale`. */
+async function resume(
+  attempt: Attempt,
+  order: AttemptOrder,
+  harness: Harness,
+  session: SessionRun,
+  { config }: DispatchParts,
+  log: Log,
+): Promise<Opening> {
+  const { input, specs, resume, traceparent } = order;
+  if (!resume) return NOTHING_TO_OPEN;
+  const { signal } = attempt;
+  try {
+    const resumed = resumeRun({
+      resume,
+      runId: attempt.run.id,
+      harness,
+      session,
+      specs,
+      claimMs: config.session.ioBudgetMs,
+      signal,
+      log,
+      carryOut: (call, spec) => carryOut(spec, call, resume.suspension.runId, { attempt, input, traceparent }, signal),
+    });
+    return await store("the suspension could not be claimed", resumed);
+  } catch (error) {
+    session.stop();
+    throw error;
+  }
 }
 
 /** Forwards frames until there is an outcome, whoever gives it. */
@@ -221,6 +279,8 @@ async function followTurn(attempt: Attempt, turn: Turn, parts: DispatchParts): P
   } finally {
     stopSummary();
     stopSkills();
+    attempt.tools = undefined;
+    await turn.tools.stop();
   }
 }
 
@@ -286,7 +346,7 @@ async function store<T>(what: string, work: Promise<T>): Promise<T> {
 
 function outcomeOf(error: unknown): Outcome {
   if (error instanceof DaemonError) {
-    return { type: "failed", error: { code: error.code, message: error.message } };
+    return { type: "failed", error: { code: error.code, message: error.message, ...error.details } };
   }
   // What it was is in the log: its text may name paths.
   return { type: "failed", error: { code: "internal", message: "the daemon failed to carry out the run" } };

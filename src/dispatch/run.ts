@@ -14,9 +14,12 @@ import type { Chunk, Frame, GoneReason, Outcome, Preparation, RunError, Settled 
 import type { HarnessFrame } from "../frames/harness-line.ts";
 import { OpenParts } from "../frames/open-parts.ts";
 import type { RunState, RunSummary } from "../frames/run-summary.ts";
+import type { ToolSpec } from "../tools/port.ts";
+import type { RunTools, Waiting } from "../tools/run-tools.ts";
 import type { DispatchInput } from "./input.ts";
 import type { Reader } from "./reader.ts";
 import type { RunLog } from "./run-log.ts";
+import type { Resume } from "./suspensions.ts";
 
 const NEWLINE = 0x0a;
 /** `{"seq":`, a comma, a newline, and a number as long as they get. */
@@ -51,6 +54,10 @@ export class Attempt {
   ownerOffset = 0;
   readonly readers = new Set<Reader>();
   readonly parts = new OpenParts();
+  /** While the harness runs. */
+  tools: RunTools | undefined;
+  /** Where a runner outside the pod answers. */
+  relayDirectory: string | undefined;
   /** For people, and for spans. */
   readonly startedAt: number;
   readonly begunAt: number;
@@ -111,6 +118,19 @@ export class Attempt {
 
   prepared(preparation: Preparation): void {
     if (this.live) this.emit({ preparation });
+  }
+
+  /** A frame of the daemon's own, about the run's tools. */
+  say(chunks: readonly Chunk[], waiting?: Waiting): void {
+    if (!this.live) return;
+    for (const chunk of chunks) this.parts.note(chunk);
+    this.emit({ chunks, ...(waiting ? { waiting } : {}) });
+  }
+
+  /** As `stop`, for what is nobody's wish: a turn that waits for a person, and for nothing else, is parked instead. */
+  stopOrPark(reason: StopReason): void {
+    if (this.live && this.tools?.onlyHolds(this.parts.openCalls)) this.tools.park(reason.message);
+    else this.stop(reason);
   }
 
   /** Frames of the harness, in order. Nothing after the outcome. */
@@ -210,6 +230,7 @@ export class Attempt {
       ...(detachedAt ? { detachedAt } : {}),
       lastSeq: this.lastSeq,
       readers: this.readers.size,
+      ...(this.relayDirectory && this.live ? { relay: { directory: this.relayDirectory } } : {}),
       ...(this.outcome ? { outcome: this.outcome } : {}),
       ...(this.outcome?.type === "failed" ? { error: this.outcome.error } : {}),
       ...(this.settled ? { settled: this.settled } : {}),
@@ -240,5 +261,8 @@ export class Run {
 /** What a new attempt is started with. */
 export interface AttemptOrder {
   readonly input: DispatchInput;
+  readonly specs: readonly ToolSpec[];
+  /** What it goes on from, verified on the request alone. */
+  readonly resume?: Resume;
   readonly traceparent?: string;
 }

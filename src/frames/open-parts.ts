@@ -22,6 +22,11 @@ export class OpenParts {
     return this.#started && !this.#closed;
   }
 
+  /** Ids of the calls without a final output. */
+  get openCalls(): Iterable<string> {
+    return this.#tools.keys();
+  }
+
   note(chunk: Chunk): void {
     if (typeof chunk !== "object" || chunk === null) return;
     const id = chunk.id as string;

@@ -15,6 +15,8 @@ export interface RunSummary {
   readonly detachedAt?: string;
   readonly lastSeq: number;
   readonly readers: number;
+  /** Of a live run whose tools a runner outside the pod carries out. */
+  readonly relay?: { readonly directory: string };
   readonly outcome?: Outcome;
   readonly error?: RunError;
   readonly settled?: Settled;

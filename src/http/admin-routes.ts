@@ -29,13 +29,14 @@ export async function metrics(routes: AdminRoutes): Promise<Response> {
   return new Response(text, { headers: { "Content-Type": contentType } });
 }
 
-/** `{token?, env?}`: for later runs. `env` replaces what an earlier call gave, as a whole. */
+/** `{token?, env?, suspensionKeys?}`: for later runs. Each replaces what an earlier call gave, as a whole. */
 export async function configure({ request }: RouteRequest, routes: AdminRoutes): Promise<Response> {
   const update = routes.parseUpdate(await routes.readBody(request));
   routes.update(update);
   routes.log.info("configuration received", {
     token: update.token !== undefined,
     ...(update.env ? { env: Object.keys(update.env) } : {}),
+    ...(update.suspensionKeys === undefined ? {} : { suspensionKeys: true }),
   });
   return empty();
 }

@@ -1,6 +1,6 @@
 /** `/openapi.json`, from the schemas that requests are checked with. Loaded when it is asked for. */
 import { z } from "zod";
-import { configSchema, dispatchSchema } from "../dispatch/input.ts";
+import { answerBodySchema, configSchema, dispatchSchema } from "../dispatch/input.ts";
 import { HTTP_STATUS, RUN_ERROR_CODES } from "../errors.ts";
 import { mountRequestSchema } from "../orgfs/mount-request.ts";
 
@@ -59,6 +59,7 @@ const run = z.object({
   detachedAt: z.iso.datetime().optional(),
   lastSeq: z.int(),
   readers: z.int(),
+  relay: z.object({ directory: z.string() }).optional(),
   outcome: outcome.optional(),
   error: runError.optional(),
   settled: settled.optional(),
@@ -143,6 +144,14 @@ export function openApi(version: string): Schema {
           summary: "Cancels a run, known or not",
           parameters: [parameter("wait", "query", "string")],
           responses: { 204: noContent("Cancelled"), default: refusal },
+        },
+      },
+      "/runs/{runId}/answers": {
+        parameters: [runId],
+        post: {
+          summary: "Answers questions of a run that waits",
+          requestBody: { required: true, content: { "application/json": { schema: schemaOf(answerBodySchema) } } },
+          responses: { 200: json(z.object({ accepted: z.int() }), "Taken, all of them"), default: refusal },
         },
       },
       "/runs/{runId}/frames": {

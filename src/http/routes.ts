@@ -9,6 +9,7 @@ import type { Org } from "../orgfs/port.ts";
 import type { AdminRoutes } from "./admin-routes.ts";
 import { configure, idle, metrics, relayMountRequest } from "./admin-routes.ts";
 import { json } from "./answer.ts";
+import { answerRun } from "./answer-route.ts";
 import type { TokenAuth } from "./auth.ts";
 import { dispatchRoute } from "./dispatch-route.ts";
 import { readJson } from "./read-body.ts";
@@ -28,7 +29,12 @@ export interface RoutesOptions {
   readonly auth: TokenAuth;
   readonly server: Bun.Server<undefined>;
   readonly modules: LateModules;
+  /** Takes a list of suspension keys that was checked. */
+  readonly replaceKeys: (list: string) => void;
 }
+
+/** As long as a key at least, and longer than its id mostly is. */
+const MIN_KEY_CHARS = 43;
 
 export function createRoutes(options: RoutesOptions): LoadedRoutes {
   const { config, clock, log, redactor, dispatcher, org, auth, server, modules } = options;
@@ -59,12 +65,16 @@ export function createRoutes(options: RoutesOptions): LoadedRoutes {
     readBody,
     relay: (request) => org.relayMountRequest(request),
     parseUpdate: (value) => modules.input.check(modules.input.configSchema, value),
-    update: ({ token, env }) => {
+    update: ({ token, env, suspensionKeys }) => {
       if (token !== undefined) {
         redactor.hide([token]);
         auth.replace(token);
       }
       if (env !== undefined) dispatcher.configure(env);
+      if (suspensionKeys !== undefined) {
+        redactor.hide(suspensionKeys.split(/[\s,:]+/).filter((word) => word.length >= MIN_KEY_CHARS));
+        options.replaceKeys(suspensionKeys);
+      }
     },
   };
   return {
@@ -80,6 +90,7 @@ export function createRoutes(options: RoutesOptions): LoadedRoutes {
     run: {
       "": { GET: (asked) => showRun(asked, runs), DELETE: (asked) => cancelRun(asked, runs) },
       "/frames": { GET: (asked) => readFrames(asked, runs) },
+      "/answers": { POST: (asked) => answerRun(asked, { ...runs, readBody, parse: modules.input.parseAnswers }) },
     },
   };
 }

@@ -13,6 +13,8 @@ export interface Metrics {
   strayKilled(count: number): void;
   processLeft(count: number): void;
   lineSkipped(): void;
+  /** A file in a run's relay directory that is none of the protocol. */
+  relayFileIgnored(why: string): void;
   /** What became of a call of the run's own tools. */
   toolCall(result: ToolCallResult): void;
   refused(code: string): void;

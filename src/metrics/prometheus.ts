@@ -40,6 +40,9 @@ export function createPrometheusMetrics(clock: Clock, version: string, gauges: G
   const strays = counter("strays_killed_total", "Processes outside their run's group that were killed");
   const left = counter("processes_left_total", "Processes that did not end in spite of SIGKILL");
   const skipped = counter("lines_skipped_total", "Lines of harnesses that were no frames");
+  const relayFilesIgnored = counter("relay_files_ignored_total", "Files in relay directories that were not believed", [
+    "why",
+  ]);
   const toolCalls = counter("tool_calls_total", "Calls of the runs' own tools, by what became of them", ["result"]);
   const refused = counter("refused_total", "Requests that were refused, by code", ["code"]);
   const orgFlights = counter("org_flights_total", "Flights to the org volume, by how they ended", ["job", "result"]);
@@ -80,6 +83,7 @@ export function createPrometheusMetrics(clock: Clock, version: string, gauges: G
     strayKilled: (count) => strays.inc(count),
     processLeft: (count) => left.inc(count),
     lineSkipped: () => skipped.inc(),
+    relayFileIgnored: (why) => relayFilesIgnored.inc({ why }),
     toolCall: (result) => toolCalls.inc({ result }),
     refused: (code) => refused.inc({ code }),
     orgFlight(job, result, seconds) {

@@ -53,6 +53,10 @@ export class AnnouncedCalls {
     private readonly events: CallEvents,
   ) {}
 
+  has(toolCallId: unknown): boolean {
+    return typeof toolCallId === "string" && this.#calls.has(toolCallId);
+  }
+
   get(toolCallId: string): Call | undefined {
     return this.#calls.get(toolCallId);
   }

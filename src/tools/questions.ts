@@ -10,6 +10,8 @@ export const APPROVAL_SCHEMA: JsonSchema = {
   type: "object",
   properties: { approved: { type: "boolean" }, reason: { type: "string" } },
   required: ["approved"],
+  // Whoever approves with changes approves something else, and is to be told so.
+  additionalProperties: false,
 };
 
 export interface Question {

@@ -74,6 +74,9 @@ export type AnswerResult =
   | { readonly type: "stale"; readonly interruptId: string; readonly reason: string; readonly dead: boolean }
   | { readonly type: "invalid"; readonly path: string; readonly message: string };
 
+/** Chunks of which more than the outline is looked at, or that may be left out. */
+const TAKEN: ReadonlySet<unknown> = new Set(["start", "start-step", "finish"]);
+
 interface Held {
   readonly question: Question;
   readonly call: Call;
@@ -138,8 +141,14 @@ export class RunTools {
     },
   };
 
+  /** True when `take` has to see the frame of these chunks; `outlines` are as much of them as there is. */
+  concern(outlines: readonly Chunk[]): boolean {
+    return this.#looks && outlines.some(({ type, toolCallId }) => TAKEN.has(type) || this.#calls.has(toolCallId));
+  }
+
   /** A frame of the harness, as it goes to the reader. Undefined: nothing of it does. */
   take(frame: HarnessFrame): HarnessFrame | undefined {
+    if (!this.#looks) return frame;
     const chunks = frame.chunks.flatMap((chunk) => this.#takeChunk(chunk));
     if (chunks.length === frame.chunks.length && chunks.every((chunk, index) => chunk === frame.chunks[index])) {
       return frame;
@@ -161,6 +170,10 @@ export class RunTools {
     const failed = said.type === "failed" ? said.error.code : undefined;
     // A turn that fails after it was parked is parked all the same: the session has the call.
     const mayInterrupt = failed === undefined || failed === "turn_failed" || failed === "harness_crashed";
+    if (questions.length === 0 && own.length > 0) {
+      const error = { code: "turn_failed", message: "the harness parked calls that it cannot park" } as const;
+      return this.#conclude({ type: "failed", error, ...(said.usage ? { usage: said.usage } : {}) }, []);
+    }
     if (questions.length === 0 || !mayInterrupt) return this.#conclude(said, []);
     const issued = await this.parts.issue(questions, this.#openSubagents());
     if (typeof issued === "string") {
@@ -211,6 +224,11 @@ export class RunTools {
     for (const controller of this.#callbacks.values()) controller.abort();
     this.#callbacks.clear();
     this.#held.clear();
+  }
+
+  /** Frames of a run without tools, and without answers to begin with, are nobody's business. */
+  get #looks(): boolean {
+    return this.#specs.size > 0 || this.#opening.length > 0;
   }
 
   #takeChunk(chunk: Chunk): readonly Chunk[] {

@@ -51,6 +51,11 @@ async function heldBack(harnessStallMs: number) {
     runMaxBytes: 1 << 30,
     quota: new LineQuota(systemClock, silent, redactor),
     onSession: () => {},
+    tools: {
+      concern: () => false,
+      take: (frame) => frame,
+      conclude: async (outcome) => void attempt.conclude(outcome),
+    },
   });
   const { promise: exited, resolve: exit } = Promise.withResolvers<ExitStatus>();
   let taken = 0;

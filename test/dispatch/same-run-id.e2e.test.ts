@@ -247,7 +247,12 @@ test("another thread with a known run id is a conflict, in every state", async (
 
 test("whatever else the body says is ignored when it attaches", async () => {
   const { go } = await running(daemon, { runId: "i1" });
-  const input = { harness: { id: "no such harness" }, env: { A: "b" }, answers: [{}], userMessage: "something else" };
+  const input = {
+    harness: { id: "no such harness" },
+    env: { A: "b" },
+    answers: [{ interruptId: "i", status: "cancelled" }],
+    userMessage: "something else",
+  };
   const again = await attach({ runId: "i1", after: 3, input });
   await go();
   await again.body.ended;

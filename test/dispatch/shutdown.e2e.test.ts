@@ -63,7 +63,10 @@ test.concurrent("while it drains: attach, replay, DELETE and /health work, what 
 
   const health = await fetch(`${daemon.url}/health`);
   expect([health.status, ((await health.json()) as { draining: boolean }).draining]).toEqual([200, true]);
-  const refused = await daemon.dispatch({ runId: "new", input: { answers: [{}] } });
+  const refused = await daemon.dispatch({
+    runId: "new",
+    input: { answers: [{ interruptId: "i", status: "cancelled" }] },
+  });
   expect([refused.status, ((await refused.json()) as { error: string }).error]).toEqual([503, "draining"]);
   expect(Number(refused.headers.get("retry-after"))).toBeGreaterThan(0);
   expect((await daemon.fetch("/runs/new")).status).toBe(404);

@@ -263,9 +263,17 @@ test("of several refusals the first of the order is given", async () => {
   await daemon.event("harness started", 0, ({ run }) => run === "busy");
   const other = { threadId: "another", userMessage: "[]" };
   // A known run is looked at first, then what would start.
-  expect(await codeOf(post({ runId: "busy", input: { ...other, answers: [{}] } }))).toBe("run_conflict");
-  expect(await codeOf(post({ runId: "new", input: { ...other, answers: [{}] } }))).toBe("stale");
-  expect(await codeOf(post({ runId: "new", after: 1, input: { ...other, answers: [{}] } }))).toBe("unknown_run");
+  expect(
+    await codeOf(post({ runId: "busy", input: { ...other, answers: [{ interruptId: "i", status: "cancelled" }] } })),
+  ).toBe("run_conflict");
+  expect(
+    await codeOf(post({ runId: "new", input: { ...other, answers: [{ interruptId: "i", status: "cancelled" }] } })),
+  ).toBe("stale");
+  expect(
+    await codeOf(
+      post({ runId: "new", after: 1, input: { ...other, answers: [{ interruptId: "i", status: "cancelled" }] } }),
+    ),
+  ).toBe("unknown_run");
   expect(await codeOf(post({ runId: "new", input: other }))).toBe("too_many_runs");
   // The operator looks for it too.
   const said = await daemon.event("dispatch refused", 0, ({ code }) => code === "too_many_runs");

@@ -44,7 +44,7 @@ test("docs/http.md and the OpenAPI document have every route", async () => {
   const told = [...text.matchAll(/^\| `([A-Z]+) (\/[^`?]*)` \|/gm)].map((match) => `${match[1]} ${match[2]}`);
   const source = await read("src/http/routes.ts");
   const paths = [...source.matchAll(/^ {6}"([^"]*)": \{ (.*) \},$/gm)].flatMap(([, path = "", methods = ""]) => {
-    const full = path === "" || path === "/frames" ? `/runs/:id${path}` : path;
+    const full = ["", "/frames", "/answers"].includes(path) ? `/runs/:id${path}` : path;
     return [...methods.matchAll(/\b(GET|POST|DELETE|PUT):/g)].map((match) => `${match[1]} ${full}`);
   });
   const served = [...paths, "GET /health"].sort();
