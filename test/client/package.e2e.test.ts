@@ -10,7 +10,7 @@ const ROOT = join(import.meta.dir, "../..");
 
 /** Types are asserted by the compiler: where one were `any`, an expected error would not come. */
 const CONSUMER = `
-import { createClient, RefusedError, type RunResult } from "dispatchd/client";
+import { answer, createClient, type Interrupt, RefusedError, type RunResult } from "dispatchd/client";
 
 const [url = "", token = ""] = process.argv.slice(2);
 const client = createClient({ url, token });
@@ -28,6 +28,12 @@ const state: "preparing" | "running" | "settling" | "ended" | undefined = info?.
 if (result.type === "nonsense") process.exit(9);
 // @ts-expect-error: no chunk of that name
 for await (const chunk of client.attach("r")) if (chunk.type === "nonsense") process.exit(9);
+if (result.type === "interrupt") {
+  const [first]: readonly Interrupt[] = result.interrupts;
+  // @ts-expect-error: no reason of that name
+  if (first?.reason === "nonsense") process.exit(9);
+  client.resume(result, [answer(first ?? "", {})], { input: { threadId: "t" } }).detach();
+}
 // @ts-expect-error: a thread is required
 client.dispatch({ runId: "other", input: {} }).detach();
 const refused = await createClient({ url, token: "wrong" }).runs().catch((error: unknown) => error);
