@@ -20,17 +20,8 @@ import type { Callback, CallbackResult } from "./port.ts";
 export const MAX_REPLY_BYTES = 256 << 10;
 /** The agent has to know before it calls again. */
 const UNSURE = "; it may have been carried out all the same";
-/** Of these nothing was sent. `invalid`: what `fetch` itself refuses to send. */
-const NOT_REACHED = new Set([
-  "ECONNREFUSED",
-  "ENOTFOUND",
-  "EAI_AGAIN",
-  "EHOSTUNREACH",
-  "ENETUNREACH",
-  "ETIMEDOUT",
-  "EPROTO",
-  "invalid",
-]);
+/** Of these nothing was sent. */
+const NOT_REACHED = new Set(["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH", "EPROTO"]);
 /** In paths, longer segments than words are capabilities. */
 const MIN_PATH_SECRET_CHARS = 16;
 
@@ -88,14 +79,20 @@ async function ask(request: CallbackRequest): Promise<CallbackResult> {
 /** Never rejects. What `fetch` says of a failure may name the address: of it only the code is told. */
 async function exchange(request: CallbackRequest, signal: AbortSignal): Promise<CallbackResult> {
   if (signal.aborted) return failure("the tool was not called");
+  const { callback, order } = request;
+  let message: { readonly headers: Headers; readonly body: string };
+  try {
+    message = { headers: headersOf(request), body: JSON.stringify(order) };
+  } catch {
+    return failure("the tool could not be called: its callback's headers cannot be sent");
+  }
   // Bun's `fetch` would read files, too.
-  if (!/^https?:/i.test(request.callback.url)) return failure("the tool could not be reached (invalid)");
+  if (!/^https?:\/\//i.test(callback.url)) return failure("the tool could not be called: its callback is no http URL");
   let response: Response;
   try {
-    response = await fetch(request.callback.url, {
+    response = await fetch(callback.url, {
       method: "POST",
-      headers: headersOf(request),
-      body: JSON.stringify(request.order),
+      ...message,
       redirect: "manual",
       keepalive: false,
       // Unpacked, a small reply can be large; an abort within that leaves Bun's client with connections that stay open.
@@ -200,7 +197,7 @@ function failure(text: string): CallbackResult {
 
 function codeOf(error: unknown): string {
   const code = (error as { code?: unknown } | null)?.code;
-  return typeof code === "string" && /^\w{1,40}$/.test(code) ? code : "invalid";
+  return typeof code === "string" && /^\w{1,40}$/.test(code) ? code : "no code";
 }
 
 /** Said of what a client can take, which many answers mention. */

@@ -230,9 +230,7 @@ test("a server that is not there, closes, or speaks something else is a failure 
   });
   expect((await ask(short)).text).toStartWith(`the tool's answer broke off; ${UNSURE}`);
   for (const url of ["no url", "ftp://127.0.0.1/x", "file:///etc/passwd"]) {
-    const result = await ask(url);
-    expect(result.isError).toBe(true);
-    expect(result.text).not.toContain(url);
+    expect(await ask(url)).toEqual(failed("the tool could not be called: its callback is no http URL"));
   }
 });
 
@@ -273,7 +271,7 @@ test("url and headers do not come back, whatever the server and the network say"
   const url = `http://127.0.0.1:${gone.port}/callback?token=${secret}`;
   expect((await ask(url)).text).not.toContain("127.0.0.1");
   const broken = await ask(url, { callback: { url, headers: { "X-Bad": `line\n${secret}` } } });
-  expect(broken).toEqual(failed("the tool could not be reached (invalid)"));
+  expect(broken).toEqual(failed("the tool could not be called: its callback's headers cannot be sent"));
   // What every client says of itself is no secret: an answer may speak of it.
   const plain = serve(() => new Response("send application/json"));
   expect(await ask(plain, { callback: { url: plain, headers } })).toEqual(ok("send application/json"));
