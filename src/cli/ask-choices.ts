@@ -24,7 +24,7 @@ export async function askChoices(
   say: (text: string) => Promise<void>,
   columns: number,
 ): Promise<Answer> {
-  const answers: [question: string, chosen: string][] = [];
+  const answers: [question: string, chosen: Chosen][] = [];
   for (const choice of choices) {
     const { question, options, several } = choice;
     const lines = options.map(({ label, description }, index) => {
@@ -32,20 +32,24 @@ export async function askChoices(
     });
     await say(marked(visible([question, ...lines].join("\n")), columns));
     const hint = several ? "Numbers with commas, or your own words: " : "A number, or your own words: ";
-    let chosen = "";
+    let chosen: Chosen = "";
     while (chosen === "") chosen = chosenBy(await read(hint), choice);
     answers.push([question, chosen]);
   }
   return answer(interrupt, { answers: Object.fromEntries(answers) });
 }
 
+/** Several labels are a list: a label may have a comma. */
+type Chosen = string | readonly string[];
+
 /** Empty for a line that chooses nothing. */
-function chosenBy(line: string, { options, several }: Choice): string {
+function chosenBy(line: string, { options, several }: Choice): Chosen {
   const numbers = several ? line.split(",") : [line];
   const labels = numbers.map((number) => {
     return /^\s*\d+\s*$/.test(number) ? options[Number(number) - 1]?.label : undefined;
   });
-  return labels.every((label) => label !== undefined) ? [...new Set(labels)].join(", ") : line;
+  if (!labels.every((label) => label !== undefined)) return line;
+  return several ? [...new Set(labels)] : (labels[0] ?? line);
 }
 
 function choiceOf(value: unknown): Choice | undefined {

@@ -141,7 +141,7 @@ describe("a suspended turn, on a terminal", () => {
     expect(await code).toBe(0);
     const answers = Object.fromEntries([
       ["Colour?", "Blue"],
-      ["Colours?", "Red, Blue"],
+      ["Colours?", ["Red", "Blue"]],
       ["__proto__", "3"],
     ]);
     expect(lastInput(daemon)).toMatchObject({ answers: [resolved("a", { answers })] });
