@@ -4,7 +4,6 @@
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { createInterface } from "node:readline";
 import { BINARY } from "./daemon.ts";
 
 export interface Message {
@@ -48,20 +47,34 @@ export class ShimClient {
     const { stdout, stderr, stdin } = process;
     if (!stdout || !stderr || !stdin) throw new Error("the shim has no pipes");
     stdin.on("error", () => {}); // It may be gone before it has read all.
-    createInterface({ input: stdout }).on("line", (line) => {
-      this.lines.push(line);
-      try {
-        this.messages.push(JSON.parse(line));
-      } catch {
-        // Whoever looks at the lines sees it.
-      }
+    let rest = "";
+    stdout.setEncoding("utf8").on("data", (text: string) => {
+      // Only at a newline: a reader of lines may part them at U+2028 too.
+      const lines = (rest + text).split("\n");
+      rest = lines.pop() ?? "";
+      for (const line of lines) this.#take(line);
       for (const tell of this.#changed.splice(0)) tell();
+    });
+    stdout.on("end", () => {
+      if (rest !== "") this.#take(rest);
     });
     stderr.on("data", (chunk) => {
       this.stderr += String(chunk);
       for (const tell of this.#changed.splice(0)) tell();
     });
     this.exited = once(process, "close").then(([code, signal]) => ({ code, signal }));
+    process.once("exit", () => {
+      for (const tell of this.#changed.splice(0)) tell();
+    });
+  }
+
+  #take(line: string): void {
+    this.lines.push(line);
+    try {
+      this.messages.push(JSON.parse(line));
+    } catch {
+      // Whoever looks at the lines sees it.
+    }
   }
 
   static run(args: readonly string[], user: ShimSetup["user"] = undefined): ShimClient {
@@ -124,10 +137,7 @@ export class ShimClient {
         if (last !== undefined) return last;
         throw new Error(`the shim has ended: ${this.stderr}`);
       }
-      await new Promise<void>((resolve) => {
-        this.#changed.push(resolve);
-        this.process.once("exit", () => resolve());
-      });
+      await new Promise<void>((resolve) => this.#changed.push(resolve));
     }
   }
 

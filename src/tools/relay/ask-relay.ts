@@ -54,6 +54,8 @@ interface Waiting {
   since: number;
   /** It is not looked at again. */
   ignored: boolean;
+  /** One look at a time: events come in pairs. */
+  looking: "no" | "yes" | "again";
 }
 
 /** Throws when there is no such directory, or the key is none. */
@@ -73,7 +75,7 @@ export async function openAsker({ directory, runId, publicKey, say }: AskerOptio
     }
     const name = randomHex(16);
     const { promise, resolve } = Promise.withResolvers<AskResult>();
-    const waiting: Waiting = { resolve, published: false, since: 0, ignored: false };
+    const waiting: Waiting = { resolve, published: false, since: 0, ignored: false, looking: "no" };
     const cancel = (): void => resolve({ type: "cancelled" });
     const ends = AbortSignal.any([signal, closing.signal]);
     ends.addEventListener("abort", cancel, { once: true });
@@ -98,6 +100,18 @@ export async function openAsker({ directory, runId, publicKey, say }: AskerOptio
   async function look(name: string): Promise<void> {
     const waiting = calls.get(name);
     if (!waiting) return;
+    if (waiting.looking !== "no") {
+      waiting.looking = "again";
+      return;
+    }
+    do {
+      waiting.looking = "yes";
+      await readAnswer(name, waiting);
+    } while (hasToLookAgain(waiting));
+    waiting.looking = "no";
+  }
+
+  async function readAnswer(name: string, waiting: Waiting): Promise<void> {
     const read = await folder.read(answerFile(name), MAX_ANSWER_BYTES);
     if (read.type === "absent") return;
     const version = read.type === "text" ? read.version : read.why;
@@ -133,7 +147,7 @@ export async function openAsker({ directory, runId, publicKey, say }: AskerOptio
       // The listing may be older than the request.
       if (!removed && (await folder.has(requestFile(name)))) continue;
       await look(name);
-      waiting.resolve({ type: "lost", error: lostText(removed) });
+      if (waiting.looking === "no") waiting.resolve({ type: "lost", error: lostText(removed) });
     }
   }
 
@@ -172,6 +186,11 @@ function watchNames(path: string, onName: (name: string) => void): { close(): vo
   } catch {
     return undefined;
   }
+}
+
+/** Somebody else may have asked for it meanwhile. */
+function hasToLookAgain({ looking }: Waiting): boolean {
+  return looking === "again";
 }
 
 function lostText(removed: boolean): string {

@@ -75,8 +75,8 @@ function resultOf(result: AskResult, toolName: string, endTurnMeta: ServeToolsOp
     case "pause":
       return { content: [{ type: "text", text: pauseText(toolName) }], _meta: { ...endTurnMeta } };
     case "cancelled":
-      // Nobody reads it: the client called the request off, or is gone.
-      return { content: [], isError: true };
+      // Of a call that the client called off nothing is sent at all.
+      return { content: [{ type: "text", text: "The end came before an answer." }], isError: true };
   }
 }
 
