@@ -33,6 +33,7 @@ export interface PartsOptions {
   readonly log: Log;
   readonly redactor: Redactor;
   readonly selfArgv: readonly string[];
+  readonly selfCommand: readonly string[];
   readonly state: StateDir;
   readonly nonce: string;
   readonly earlierNonces: readonly string[];
@@ -51,7 +52,7 @@ export interface Parts {
 }
 
 export async function buildParts(options: PartsOptions): Promise<Parts> {
-  const { config, clock, log, redactor, selfArgv, state, nonce, earlierNonces, auth, server } = options;
+  const { config, clock, log, redactor, selfArgv, selfCommand, state, nonce, earlierNonces, auth, server } = options;
   // The heaviest, one after the other: /health is answered in between.
   const input = await import("./dispatch/input.ts");
   const { createPrometheusMetrics } = await import("./metrics/prometheus.ts");
@@ -80,7 +81,7 @@ export async function buildParts(options: PartsOptions): Promise<Parts> {
     sessions,
     harnesses,
     suspensions: createSuspensions({ ...config.suspension, clock, keys: suspensionKeys.current }),
-    selfArgv,
+    selfCommand,
     ownerIsThere: ({ owner }) => owner?.connection === undefined || isConnectionOpen(owner.connection),
   });
   const modules = { metrics, input };

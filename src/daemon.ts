@@ -26,6 +26,8 @@ export interface DaemonOptions {
   readonly redactor: Redactor;
   /** Starts this very binary. */
   readonly selfArgv: readonly string[];
+  /** The same, for processes that are not started by the daemon. */
+  readonly selfCommand: readonly string[];
 }
 
 export interface Daemon {
@@ -48,7 +50,8 @@ const LAST_BYTES_LOOK_MS = 10;
 /** From listening to loading what is heavy. Who waits for the daemon asks again and again, and is answered before. */
 const LOAD_AFTER_MS = 25;
 
-export function startDaemon({ config, clock, log, redactor, selfArgv }: DaemonOptions): Daemon {
+export function startDaemon(options: DaemonOptions): Daemon {
+  const { config, clock, log, redactor } = options;
   makeNonDumpable();
   if (config.agentUser && process.getuid?.() !== 0) throw new StartError("AGENT_USER needs a daemon that is root");
   const state = openState(config);
@@ -84,7 +87,7 @@ export function startDaemon({ config, clock, log, redactor, selfArgv }: DaemonOp
   const begin = async (): Promise<void> => {
     await clock.sleep(LOAD_AFTER_MS);
     const { buildParts } = await import("./build-parts.ts");
-    parts = await buildParts({ config, clock, log, redactor, selfArgv, state, nonce, earlierNonces, auth, server });
+    parts = await buildParts({ ...options, state, nonce, earlierNonces, auth, server });
     build(parts);
     await parts.dispatcher.begin(parts.metrics);
   };

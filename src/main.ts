@@ -20,6 +20,11 @@ function selfArgv(): string[] {
   return Bun.main.startsWith("/$bunfs/") ? ["/proc/self/exe"] : [process.execPath, Bun.main];
 }
 
+/** As `selfArgv`, for processes that others start: to them the kernel's name for this program would be their own. */
+function selfCommand(): string[] {
+  return Bun.main.startsWith("/$bunfs/") ? [process.execPath] : [process.execPath, Bun.main];
+}
+
 async function runServe(args: readonly string[]): Promise<number> {
   const [{ serve }, { SECRET_SETTINGS }, { standardStream }] = await Promise.all([
     import("./serve.ts"),
@@ -35,6 +40,7 @@ async function runServe(args: readonly string[]): Promise<number> {
     cwd: process.cwd(),
     version,
     selfArgv: selfArgv(),
+    selfCommand: selfCommand(),
     stdout: standardStream(Bun.stdout),
     stderr: standardStream(Bun.stderr),
     onSignal: (listener) => {

@@ -19,6 +19,7 @@ export interface ServeOptions {
   readonly cwd: string;
   readonly version: string;
   readonly selfArgv: readonly string[];
+  readonly selfCommand: readonly string[];
   readonly stdout: LineStream;
   readonly stderr: LineStream;
   /** Calls the listener at SIGTERM and SIGINT. */
@@ -61,7 +62,17 @@ export async function serve(options: ServeOptions): Promise<number> {
   }
 }
 
-async function run({ args, env, cwd, version, selfArgv, stdout, onSignal, onFault }: ServeOptions): Promise<number> {
+async function run({
+  args,
+  env,
+  cwd,
+  version,
+  selfArgv,
+  selfCommand,
+  stdout,
+  onSignal,
+  onFault,
+}: ServeOptions): Promise<number> {
   const dev = args.includes("--dev");
   const config = loadConfig({
     env,
@@ -84,7 +95,7 @@ async function run({ args, env, cwd, version, selfArgv, stdout, onSignal, onFaul
     return text;
   });
   const log = logOf(sink);
-  const daemon = startDaemon({ config, clock: systemClock, log, redactor, selfArgv });
+  const daemon = startDaemon({ config, clock: systemClock, log, redactor, selfArgv, selfCommand });
   for (const warning of config.warnings) log.warn("configuration", { warning });
   for (const name of Object.keys(env)) {
     if (name.startsWith("BUN_")) log.warn("configuration", { warning: `${name} can change how this program runs` });

@@ -46,8 +46,8 @@ export interface DispatchParts {
   readonly harnesses: HarnessRegistry;
   readonly processes: Processes;
   readonly suspensions: Suspensions;
-  /** Starts this very binary. */
-  readonly selfArgv: readonly string[];
+  /** Starts this very program, from wherever. */
+  readonly selfCommand: readonly string[];
   /** What `POST /config` gave; read when a run starts. */
   readonly configuredEnv: () => Readonly<Record<string, string>>;
   /** Aborts when the daemon is to end. */

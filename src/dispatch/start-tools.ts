@@ -32,8 +32,8 @@ export interface ToolsParts {
   readonly metrics: Metrics;
   readonly config: Config;
   readonly suspensions: Suspensions;
-  /** Starts this very binary. */
-  readonly selfArgv: readonly string[];
+  /** Starts this very program, from wherever. */
+  readonly selfCommand: readonly string[];
 }
 
 export interface StartedTools {
@@ -93,7 +93,7 @@ export async function startTools(order: ToolsOrder, parts: ToolsParts): Promise<
   return {
     tools,
     shim: {
-      ...shimCommand(order, parts.selfArgv, directory, relay.publicKey),
+      ...shimCommand(order, parts.selfCommand, directory, relay.publicKey),
       toolTimeoutMs: holdMs + longestMs + SHIM_MARGIN_MS,
     },
     async stop() {
@@ -105,12 +105,14 @@ export async function startTools(order: ToolsOrder, parts: ToolsParts): Promise<
 
 function shimCommand(
   { attempt, harness }: ToolsOrder,
-  selfArgv: readonly string[],
+  selfCommand: readonly string[],
   directory: string,
   publicKey: string,
 ): { command: string; args: string[] } {
   const { toolCallIdMeta, endTurnMeta } = harness.shimDialect ?? DEFAULT_SHIM_DIALECT;
-  const [command = "", ...rest] = selfArgv;
+  const [self = "", ...rest] = selfCommand;
+  // The harness starts it, whose own program `/proc/self/exe` is then.
+  const command = self === "/proc/self/exe" ? process.execPath : self;
   const args = [...rest, "mcp", "--relay", directory, "--run", attempt.run.id, "--key", publicKey];
   return { command, args: [...args, "--call-id-meta", toolCallIdMeta, "--end-turn-meta", JSON.stringify(endTurnMeta)] };
 }
