@@ -136,6 +136,11 @@ test("a callback tool needs a callback; what is wrong with that is said without 
     "input.tools.1: send is a callback tool, and there is no input.callback",
   );
   expect(refusal({ tools, callback: { url: callback.url } })).toBeUndefined();
+  // A runner outside the pod needs none, but what was approved is carried out here.
+  const relay = { publicKey: Buffer.alloc(32, 7).toString("base64url") };
+  expect(refusal({ tools, relay })).toBeUndefined();
+  const answers = [{ interruptId: "i", status: "resolved" }];
+  expect(refusal({ tools, relay, answers })).toContain("there is no input.callback");
   for (const url of ["ftp://secret.example/", "file:///etc/passwd", "secret", "https://", 7, undefined]) {
     expect(refusal({ callback: { url } })).toMatch(/^input\.callback\.url: (?!.*secret)/);
   }
