@@ -110,9 +110,7 @@ function shimCommand(
   publicKey: string,
 ): { command: string; args: string[] } {
   const { toolCallIdMeta, endTurnMeta } = harness.shimDialect ?? DEFAULT_SHIM_DIALECT;
-  const [self = "", ...rest] = selfCommand;
-  // The harness starts it, whose own program `/proc/self/exe` is then.
-  const command = self === "/proc/self/exe" ? process.execPath : self;
+  const [command = "", ...rest] = selfCommand;
   const args = [...rest, "mcp", "--relay", directory, "--run", attempt.run.id, "--key", publicKey];
   return { command, args: [...args, "--call-id-meta", toolCallIdMeta, "--end-turn-meta", JSON.stringify(endTurnMeta)] };
 }
