@@ -4,7 +4,7 @@ import { TestDaemon } from "../support/daemon.ts";
 
 let daemon: TestDaemon;
 beforeAll(async () => {
-  daemon = await TestDaemon.start();
+  daemon = await TestDaemon.start({ env: { HARNESS_CAPABILITIES: JSON.stringify({ clientTools: "shim" }) } });
 });
 afterAll(async () => {
   await daemon[Symbol.asyncDispose]();
