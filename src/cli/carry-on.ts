@@ -93,7 +93,13 @@ export async function resumeParked(parked: Parked, conversation: Conversation): 
 
 /** What waits after a run: the run, or the one before it, where the daemon takes another answer for one of these. */
 function parkedBy(result: RunResult, { run, from }: Resumed, conversation: Conversation): Parked | undefined {
-  if (result.type === "interrupt") return { suspended: result, runId: run.runId };
+  if (result.type === "interrupt") {
+    // An answer that came too late may be for what is not asked any more: inside a subagent a question ends with the run.
+    for (const id of conversation.answers.keys()) {
+      if (!result.interrupts.some((interrupt) => interrupt.id === id)) conversation.answers.delete(id);
+    }
+    return { suspended: result, runId: run.runId };
+  }
   if (result.type !== "refused" || !result.stale || result.stale.dead || !from) return undefined;
   const { interruptId } = result.stale;
   const isAsked = from.suspended.interrupts?.some(({ id }) => id === interruptId);

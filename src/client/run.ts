@@ -162,8 +162,8 @@ export class Run implements AsyncIterable<UIMessageChunk>, AsyncDisposable {
   /**
    * Answers questions of the run while it waits: all of these or none; others may follow. Sent again where a connection
    * breaks, since the same answer counts once. Resolves with their number when the daemon has taken them. Throws
-   * StaleError for what is not asked, or not any more; EndedError when the run is over, and then its result says whether
-   * the answers are good for `resume`; RefusedError (`bad_input`) for a payload that does not fit.
+   * StaleError for what is not asked, or not any longer: not `dead`, the answers are good for `resume`. EndedError when
+   * the run is over, RefusedError (`bad_input`) for a payload that does not fit.
    */
   async answer(answers: readonly Answer[]): Promise<number> {
     const accepted = await this.#parts.answer(answers);

@@ -316,6 +316,25 @@ describe("a turn that waits, on a terminal", () => {
     expect(lastInput(daemon)).toMatchObject({ answers: [resolved("a", 1)] });
   });
 
+  test("forgets an answer that came too late for what is not asked any more", async () => {
+    const { daemon, io } = await start({
+      turn: (attempt) => {
+        if (attempt.input.answers) attempt.whole("thanks");
+        else attempt.ask([question("a"), question("b")]);
+      },
+    });
+    const code = runCli(["run", "--run-id", "r", "hi"], io);
+    await until(() => io.prompt !== undefined);
+    const stale = { error: "stale", interruptId: "a", reason: "it does not wait any more", dead: false };
+    daemon.faults.push({ type: "answer", status: 409, body: JSON.stringify(stale) });
+    io.type("1");
+    await until(() => io.prompt !== undefined);
+    suspend(daemon.attempt("r"), question("b"));
+    io.type("2");
+    expect(await code).toBe(0);
+    expect(lastInput(daemon)).toMatchObject({ answers: [resolved("b", 2)] });
+  });
+
   test("withdraws a question that somebody else answered", async () => {
     const { daemon, io } = await start({
       turn: (attempt) => attempt.ask([question("a"), question("b")]),

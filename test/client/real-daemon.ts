@@ -57,9 +57,9 @@ export class RealDaemon {
     private readonly env: Readonly<Record<string, string>>,
   ) {}
 
-  static async start(env: Record<string, string> = {}): Promise<RealDaemon> {
+  static async start(env: Record<string, string> = {}, harness = HARNESS): Promise<RealDaemon> {
     const daemon = new RealDaemon(await mkdtemp(join(tmpdir(), "dispatchd-client-")), env);
-    await writeFile(join(daemon.folder, "harness.cjs"), HARNESS);
+    await writeFile(join(daemon.folder, "harness.cjs"), harness);
     await daemon.listen();
     return daemon;
   }

@@ -418,7 +418,11 @@ export class FakeDaemon {
 
   /** All or nothing; the same answer again is as good as the first. */
   #answers({ asked, answers, outcome }: FakeAttempt, given: readonly FakeAnswer[]): void {
-    if (outcome) throw new Refusal("ended", { outcome });
+    if (outcome && outcome.type !== "interrupt") throw new Refusal("ended", { outcome });
+    if (outcome) {
+      const detail = "the run does not wait any more: it is answered by a new dispatch";
+      throw new Refusal("stale", { detail, interruptId: given[0]?.interruptId, reason: detail, dead: false });
+    }
     for (const { interruptId, ...answer } of given) {
       const before = answers.get(interruptId);
       if (before === JSON.stringify(answer) || (asked.has(interruptId) && before === undefined)) continue;
