@@ -27,6 +27,8 @@ const POLL_MS = 500;
 const MAX_OPEN = 512;
 /** Of the folder itself, on ext4 about 28,000 names. What is larger is not listed: 100,000 names hold the loop up for 40 ms. */
 const MAX_FOLDER_BYTES = 2 * 1024 * 1024;
+/** About 100,000 names: to begin to watch takes 0.7 s of work then. */
+const MAX_WATCHED_BYTES = 8 * 1024 * 1024;
 /** A listing that took 10 ms is not made again for 200. */
 const REST_AFTER_LISTING = 20;
 const SWEEP_AT_MOST = 10_000;
@@ -218,6 +220,7 @@ function followRequests(
     path: folder.path,
     clock,
     onName,
+    isTooLarge: async () => (await folder.look()).bytes > MAX_WATCHED_BYTES,
     onGap: () => void poll(),
     onError: (error) => log.warn("relay not watched", { reason: messageOf(error) }),
   });

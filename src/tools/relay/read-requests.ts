@@ -12,12 +12,12 @@ import { parseRequest, type RequestContent } from "./request-file.ts";
 const UNFINISHED_MS = 2000;
 const READ_AGAIN_MS = 100;
 /** Names that wait to be read. What is left out is found again by whoever lists the directory. */
-const MAX_WAITING = 1024;
+const MAX_WAITING = 8192;
 /** Names that are known to need no look, the newest of them. */
 const MAX_REMEMBERED = 50_000;
 /** After so much a pause: parsing 1 MiB takes 5 ms, which so is an eighth of the time at most. */
 const BYTES_PER_PAUSE = 1024 * 1024;
-const BYTES_PER_FILE = 16 * 1024;
+const BYTES_PER_FILE = 4 * 1024;
 const PAUSE_MS = 35;
 
 export type RequestFault = FileFault | "no_json" | "misshapen";

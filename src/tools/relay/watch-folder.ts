@@ -20,12 +20,14 @@ export interface WatchFolderOptions {
   readonly path: string;
   readonly clock: Clock;
   readonly onName: (name: string) => void;
+  /** The watcher reads the folder as a whole when it starts. */
+  readonly isTooLarge: () => Promise<boolean>;
   /** Events may have been missed, so that it is time to look. */
   readonly onGap: () => void;
   readonly onError: (error: unknown) => void;
 }
 
-export function watchFolder({ path, clock, onName, onGap, onError }: WatchFolderOptions): FolderWatch {
+export function watchFolder({ path, clock, onName, onGap, onError, isTooLarge }: WatchFolderOptions): FolderWatch {
   let events = 0;
   let stopped = false;
   let watching: Promise<{ close(): Promise<void> } | undefined> | undefined;
@@ -40,7 +42,11 @@ export function watchFolder({ path, clock, onName, onGap, onError }: WatchFolder
     });
   }
 
-  async function open(): Promise<{ close(): Promise<void> }> {
+  async function open(): Promise<{ close(): Promise<void> } | undefined> {
+    if (await isTooLarge()) {
+      beginAgain();
+      return undefined;
+    }
     const { watch } = await import("chokidar");
     const watcher = watch(path, { depth: 0, ignored: (candidate) => candidate !== path, atomic: false });
     watcher.on("raw", (_event, name) => {
@@ -55,9 +61,14 @@ export function watchFolder({ path, clock, onName, onGap, onError }: WatchFolder
 
   function rest(): void {
     close();
+    beginAgain();
+  }
+
+  function beginAgain(): void {
+    if (stopped) return;
     cancelAgain ??= clock.after(WATCH_AGAIN_MS, () => {
       cancelAgain = undefined;
-      if (!stopped) begin();
+      begin();
     });
   }
 
