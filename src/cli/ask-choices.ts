@@ -1,6 +1,6 @@
 /** The agent's own questions, which come with options: a number is one of them, and anything else is the answer itself. */
 import { type Answer, answer, type Interrupt } from "../client/index.ts";
-import type { ReadLine } from "./ask.ts";
+import type { Read } from "./ask.ts";
 import { marked, visible } from "./visible-text.ts";
 
 export interface Choice {
@@ -20,7 +20,7 @@ export function choicesOf(input: unknown): readonly Choice[] | undefined {
 export async function askChoices(
   interrupt: Interrupt,
   choices: readonly Choice[],
-  read: ReadLine,
+  read: Read,
   say: (text: string) => Promise<void>,
   columns: number,
 ): Promise<Answer> {

@@ -15,18 +15,18 @@ export type Asked =
   /** Ctrl-C, or the end of the input. */
   | { readonly type: "left" };
 
-/** A line behind a prompt. Throws Gone when there will be none. */
-export type ReadLine = (question: string) => Promise<string>;
+/** What is typed behind a prompt, a line if nothing else is said. Throws Gone when nothing will be. */
+export type Read = (question: string, isWhole?: (text: string) => boolean) => Promise<string>;
 
 class Gone extends Error {}
 
 export async function ask(interrupt: Interrupt, io: CliIo, signal: AbortSignal): Promise<Asked> {
   const { person } = io;
   if (!person) throw new Error("there is nobody to ask");
-  const read: ReadLine = async (question) => {
-    const line = await person.readLine(question, signal);
-    if (line === undefined) throw new Gone();
-    return line.trim();
+  const read: Read = async (question, isWhole = () => true) => {
+    const typed = await person.read(question, isWhole, signal);
+    if (typed === undefined) throw new Gone();
+    return typed.trim();
   };
   const say = (text: string): Promise<void> => io.stderr.write(text);
   try {
@@ -51,7 +51,7 @@ function describe({ reason, message, metadata }: Interrupt, io: CliIo): string {
 
 function readAnswer(
   interrupt: Interrupt,
-  read: ReadLine,
+  read: Read,
   say: (text: string) => Promise<void>,
   columns: number,
 ): Promise<Answer> {
@@ -69,13 +69,13 @@ function readAnswer(
   }
 }
 
-async function readYesOrNo(interrupt: Interrupt, read: ReadLine, question: string, why: string): Promise<Answer> {
+async function readYesOrNo(interrupt: Interrupt, read: Read, question: string, why: string): Promise<Answer> {
   if (await isYes(read, question)) return approve(interrupt);
   const reason = await read(why);
   return deny(interrupt, reason === "" ? undefined : reason);
 }
 
-async function isYes(read: ReadLine, question: string): Promise<boolean> {
+async function isYes(read: Read, question: string): Promise<boolean> {
   for (;;) {
     const line = (await read(question)).toLowerCase();
     if (line === "y" || line === "yes") return true;
@@ -83,33 +83,38 @@ async function isYes(read: ReadLine, question: string): Promise<boolean> {
   }
 }
 
-async function readPayload(
-  interrupt: Interrupt,
-  read: ReadLine,
-  say: (text: string) => Promise<void>,
-): Promise<Answer> {
+async function readPayload(interrupt: Interrupt, read: Read, say: (text: string) => Promise<void>): Promise<Answer> {
   const { responseSchema: schema } = interrupt;
   if (schema) await say(`  an answer has to fit ${safeLine(JSON.stringify(schema), 500)}\n`);
   for (;;) {
-    const line = await read("Your answer, JSON or text (Enter: none) ");
-    if (line === "") {
+    const text = await read("Your answer, JSON or text (Enter: none) ", isWholePayload);
+    if (text === "") {
       if (await isYes(read, "Leave it unanswered? [y/n] ")) return cancel(interrupt);
       continue;
     }
-    const payload = payloadOf(line, schema);
+    const payload = payloadOf(text, schema);
     if (payload !== undefined) return answer(interrupt, payload);
-    await say("  this has to be JSON\n");
+    await say("  this has to be JSON, and is none (a text that begins with { or [ is written in quotes)\n");
   }
 }
 
-/** What a line means: JSON where it is some, unless a text is wanted. Undefined: a text, where none will do. */
-export function payloadOf(line: string, schema: JsonSchema | undefined): unknown {
+/** JSON may be pasted, or typed, over several lines; an empty one ends it in any case. */
+export function isWholePayload(text: string): boolean {
+  return !BEGINS_AS_JSON.test(text) || parseJson(text) !== undefined || /\n\s*$/.test(text);
+}
+
+/** What was typed: JSON where it is some, unless a text is wanted. Undefined: it has to be JSON, and is none. */
+export function payloadOf(text: string, schema: JsonSchema | undefined): unknown {
   const type = schema?.type;
   const wanted = typeof type === "string" ? [type] : Array.isArray(type) ? type : undefined;
-  const value = parseJson(line);
-  if (value === undefined) return wanted === undefined || wanted.includes("string") ? line : undefined;
-  return wanted?.length === 1 && wanted[0] === "string" && typeof value !== "string" ? line : value;
+  const value = parseJson(text);
+  if (wanted?.length === 1 && wanted[0] === "string") return typeof value === "string" ? value : text;
+  if (value !== undefined) return value;
+  const isText = (wanted === undefined || wanted.includes("string")) && !BEGINS_AS_JSON.test(text);
+  return isText ? text : undefined;
 }
+
+const BEGINS_AS_JSON = /^\s*[{[]/;
 
 /** The plan as the text that it is, and whatever is to be agreed to beside it. */
 function describePlan(input: unknown, columns: number): string {

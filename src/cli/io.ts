@@ -19,8 +19,11 @@ export interface CliIo {
 }
 
 export interface Person {
-  /** A line that is typed behind `question`. Undefined: they went away (Ctrl-C, end of input), or `signal` aborted. */
-  readLine(question: string, signal: AbortSignal): Promise<string | undefined>;
+  /**
+   * What is typed behind `question`: a line, or more of them, where they come in one piece (pasted) or `isWhole` says of
+   * those so far that they are not all. Undefined: they went away (Ctrl-C, end of input), or `signal` aborted.
+   */
+  read(question: string, isWhole: (text: string) => boolean, signal: AbortSignal): Promise<string | undefined>;
 }
 
 export interface Output {

@@ -34,9 +34,9 @@ export function createProcessIo({ env, version, process }: ProcessIoOptions): Cl
 
 function personAt({ stdin, stderr }: ProcessIoOptions["process"], editing: boolean): Person {
   return {
-    async readLine(question, signal) {
-      const { readLine } = await import("./read-line.ts");
-      return readLine({ input: stdin, output: stderr, question, editing, signal });
+    async read(question, isWhole, signal) {
+      const { readTyped } = await import("./read-typed.ts");
+      return readTyped({ input: stdin, output: stderr, question, isWhole, editing, signal });
     },
   };
 }

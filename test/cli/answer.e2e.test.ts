@@ -151,13 +151,15 @@ describe("a suspended turn, on a terminal", () => {
     const responseSchema = { type: "object" };
     const { daemon, io } = await start(asking(question("a", { reason: "input_required", responseSchema })));
     const code = runCli(["run", "hi"], io);
-    for (const line of ["words", "", "n", "{}"]) {
+    for (const line of ["words", "", "n", "{", "", "{", "}"]) {
       await until(() => io.prompt !== undefined);
       io.type(line);
     }
     expect(await code).toBe(0);
     expect(io.err).toContain('  an answer has to fit {"type":"object"}\n');
-    expect(io.err).toContain("  this has to be JSON\n");
+    expect(io.err).toContain(
+      "  this has to be JSON, and is none (a text that begins with { or [ is written in quotes)\n",
+    );
     expect(io.terminal).toContain("Leave it unanswered? [y/n] n\n");
     expect(lastInput(daemon)).toMatchObject({ answers: [resolved("a", {})] });
   });

@@ -32,14 +32,14 @@ export class MemoryIo implements CliIo {
   /** While set, no write to stdout resolves. */
   stuck = false;
   #interrupt: (() => void) | undefined;
-  #prompt: { readonly question: string; readonly answer: (line: string | undefined) => void } | undefined;
+  #prompt: { question: string; readonly take: (line: string | undefined) => boolean } | undefined;
   readonly #files: Readonly<Record<string, string>>;
 
   constructor({ env = {}, stdin = "", files = {}, isTTY = false, person = false }: MemoryIoOptions = {}) {
     this.env = env;
     this.#files = files;
     this.stdin = pieces(stdin);
-    this.person = person ? { readLine: (question, signal) => this.#readLine(question, signal) } : undefined;
+    this.person = person ? { read: (...asked) => this.#read(...asked) } : undefined;
     let looks = 0;
     this.clock = { ...systemClock, monotonic: () => 1000 * looks++ };
     const output = (add: (text: string) => void, closed: AbortSignal): Output => ({
@@ -73,12 +73,23 @@ export class MemoryIo implements CliIo {
     };
   }
 
-  #readLine(question: string, signal: AbortSignal): Promise<string | undefined> {
+  #read(question: string, isWhole: (text: string) => boolean, signal: AbortSignal): Promise<string | undefined> {
     if (this.#prompt) throw new Error("two prompts at a time");
     this.terminal += question;
+    const lines: string[] = [];
     return new Promise((resolve) => {
-      this.#prompt = { question, answer: resolve };
-      signal.addEventListener("abort", () => this.#prompt?.answer === resolve && this.type(undefined), { once: true });
+      const prompt = {
+        question,
+        take(text: string | undefined): boolean {
+          if (text !== undefined) lines.push(text);
+          const typed = text === undefined ? undefined : lines.join("\n");
+          if (typed !== undefined && !isWhole(typed)) return false;
+          resolve(typed);
+          return true;
+        },
+      };
+      this.#prompt = prompt;
+      signal.addEventListener("abort", () => this.#prompt === prompt && this.type(undefined), { once: true });
     });
   }
 
@@ -96,13 +107,13 @@ export class MemoryIo implements CliIo {
     return this.#prompt?.question;
   }
 
-  /** Types a line; undefined is the end of the input. */
-  type(line: string | undefined): void {
+  /** Types a line, or pastes some; undefined is the end of the input. */
+  type(text: string | undefined): void {
     const prompt = this.#prompt;
-    if (!prompt) throw new Error(`nobody reads what is typed: ${line}`);
-    this.#prompt = undefined;
-    this.terminal += `${line ?? ""}\n`;
-    prompt.answer(line);
+    if (!prompt) throw new Error(`nobody reads what is typed: ${text}`);
+    this.terminal += `${text ?? ""}\n`;
+    if (prompt.take(text)) this.#prompt = undefined;
+    else prompt.question = "… ";
   }
 
   ctrlC(): void {

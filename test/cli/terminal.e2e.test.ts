@@ -64,6 +64,19 @@ test("a long line with corrections is the answer, and Ctrl-C cancels what it sta
   expect(daemon.tombstones.size).toBe(1);
 });
 
+test("JSON of several lines is one answer, pasted as it is", async () => {
+  const { child, type, shows } = start("hi");
+  await shows("Your answer");
+  const payload = { list: Array.from({ length: 500 }, (_, n) => ({ n })), last: true };
+  type(`${JSON.stringify(payload, null, 2).replaceAll("\n", "\r")}`);
+  await shows('"last"');
+  type("\r");
+  await shows("working");
+  expect(daemon.requests.at(-1)?.body).toMatchObject({ input: { answers: [{ interruptId: "a", payload }] } });
+  type(CTRL_C);
+  expect(await child.exited).toBe(3);
+});
+
 test("Ctrl-C at the prompt leaves the turn waiting; a signal too", async () => {
   const typed = start("hi");
   await typed.shows("Your answer");

@@ -1,6 +1,6 @@
 /** What a person is to decide about is shown whole, and none of it looks like ours. */
 import { expect, test } from "bun:test";
-import { payloadOf } from "../../src/cli/ask.ts";
+import { isWholePayload, payloadOf } from "../../src/cli/ask.ts";
 import { goOnCommand } from "../../src/cli/go-on-command.ts";
 import { marked, visible, visibleJson } from "../../src/cli/visible-text.ts";
 
@@ -31,8 +31,24 @@ test.each([
   ["null", { type: ["string", "null"] }, null],
   ["hello", { type: "object" }, undefined],
   ["hello", { properties: {} }, "hello"],
-])("a line is JSON or text, as it is wanted: %p for %p", (line, schema, payload) => {
+  ["{broken", undefined, undefined],
+  ["{broken", { type: "string" }, "{broken"],
+  ['"[text]"', undefined, "[text]"],
+  ["one\ntwo", undefined, "one\ntwo"],
+])("what is typed is JSON or text, as it is wanted: %p for %p", (line, schema, payload) => {
   expect(payloadOf(line, schema)).toEqual(payload);
+});
+
+test.each([
+  ["{", false],
+  ['{\n"a": 1', false],
+  ['{\n"a": 1\n}', true],
+  ["{\n", true],
+  ["[1,", false],
+  ["text", true],
+  ["", true],
+])("%p is all that is to come: %p", (text, whole) => {
+  expect(isWholePayload(text)).toBe(whole);
 });
 
 test("the command that goes on repeats no secret, and is quoted", () => {
