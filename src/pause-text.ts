@@ -13,6 +13,11 @@ export function isPauseText(text: string, toolName: string): boolean {
   return text === pauseText(toolName);
 }
 
+/** What takes the place of the text of a pause when the conversation goes on without an answer. */
+export function unansweredText(toolName: string): string {
+  return `[not answered] The person did not answer ${toolName}: the conversation went on without it. The question is closed. If it still matters, ask again by a new call.`;
+}
+
 /** What a subagent reads instead: it cannot wait, and what it says last is all that its caller hears of it. */
 export function reportText(toolName: string): string {
   return `${toolName} has to be answered by the person in the conversation, who cannot be asked from inside a subagent. Do not call it again. End here, and report to your caller what has to be asked, with the exact arguments for ${toolName}, so that the caller can call it.`;

@@ -61,6 +61,8 @@ export interface ShimDialect {
   readonly toolCallIdMeta: string;
   /** `_meta` of a result that ends the turn: no further call of the model. */
   readonly endTurnMeta: Readonly<Record<string, unknown>>;
+  /** `_meta` of every tool that the shim lists. Absent: none. */
+  readonly toolMeta?: Readonly<Record<string, unknown>>;
 }
 
 export const DEFAULT_SHIM_DIALECT: ShimDialect = {

@@ -31,8 +31,8 @@ export type StartFailure =
 
 /** What a turn needs of a start. Called in this order; `end` at any time, and again. */
 export interface TurnSession {
-  /** Of the user message: results name the prompt that they answer. */
-  readonly promptId: string;
+  /** Of the user message: results name the prompt that they answer. Undefined: Claude Code goes on by itself. */
+  readonly promptId: string | undefined;
   /** Undefined when it is ready for the prompt. Budgets begin anew with every sign of life. */
   ready(budgetMs: number): Promise<StartFailure | undefined>;
   mcpServers(): Promise<McpServerStatus[]>;
@@ -46,7 +46,9 @@ export interface TurnSession {
 }
 
 export class CliSession implements TurnSession {
-  readonly promptId = randomUUID();
+  readonly promptId: SDKUserMessage["uuid"];
+  /** Resolves when the turn may begin; true unless it ended before. */
+  readonly released: Promise<boolean>;
   readonly #query: Query;
   readonly #releasePrompt: () => void;
   readonly #closeInput: () => void;
@@ -63,6 +65,8 @@ export class CliSession implements TurnSession {
   ) {
     const released = Promise.withResolvers<boolean>();
     const closed = Promise.withResolvers<void>();
+    this.promptId = blocks.length > 0 ? randomUUID() : undefined;
+    this.released = released.promise;
     this.#releasePrompt = () => released.resolve(true);
     this.#closeInput = () => {
       released.resolve(false);
@@ -157,14 +161,16 @@ export class CliSession implements TurnSession {
 }
 
 async function* promptStream(
-  uuid: SDKUserMessage["uuid"] & string,
+  uuid: SDKUserMessage["uuid"],
   blocks: readonly PromptBlock[],
   released: Promise<boolean>,
   closed: Promise<void>,
 ): AsyncGenerator<SDKUserMessage> {
   if (!(await released)) return;
-  const content = blocks.map((block) => ({ ...block })) as SDKUserMessage["message"]["content"];
-  yield { type: "user", uuid, message: { role: "user", content }, parent_tool_use_id: null };
+  if (uuid !== undefined) {
+    const content = blocks.map((block) => ({ ...block })) as SDKUserMessage["message"]["content"];
+    yield { type: "user", uuid, message: { role: "user", content }, parent_tool_use_id: null };
+  }
   await closed;
 }
 

@@ -61,7 +61,7 @@ export function commandLine(options: Options): string[] {
     ...["--output-format", "stream-json", "--verbose", "--input-format", "stream-json"],
     ...(thinking?.type === "adaptive" ? ["--thinking=adaptive", ...value("--thinking-display", thinking.display)] : []),
     ...value("--model", options.model),
-    ...value("--permission-prompts", options.permissionPrompts),
+    ...(options.canUseTool ? ["--permission-prompt-tool=stdio"] : []),
     ...value("--resume", options.resume),
     ...list("--allowedTools", options.allowedTools),
     ...list("--disallowedTools", options.disallowedTools),

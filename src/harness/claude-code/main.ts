@@ -2,18 +2,21 @@
  * The built-in harness: one turn of Claude Code. Reads a turn document, writes frames, and gives exactly one outcome,
  * unless it is told to stop: whoever stops it knows the outcome.
  */
-import type { McpServerStatus, Options, SpawnOptions } from "@anthropic-ai/claude-agent-sdk/core";
+import type { McpServerStatus, Options } from "@anthropic-ai/claude-agent-sdk/core";
 import { cutMessage, messageOf } from "../../errors.ts";
-import type { Chunk, Usage } from "../../frames/frame.ts";
+import type { Chunk } from "../../frames/frame.ts";
 import { cliEnvironment, secretValues, withoutSecrets } from "./cli-environment.ts";
 import { CliSession } from "./cli-session.ts";
 import { EarlyStart } from "./early-start.ts";
 import { findClaudeCode } from "./find-claude-code.ts";
 import { hasTranscript } from "./find-session.ts";
-import { promptBlocks } from "./prompt.ts";
+import { interruptOf } from "./own-questions.ts";
+import { prepareTurn } from "./prepare-turn.ts";
 import { queryOptions } from "./query-options.ts";
+import { type QuestionCallbacks, questionCallbacks } from "./question-callbacks.ts";
 import { readOnlyHook } from "./read-only-hook.ts";
-import { runTurn } from "./run-turn.ts";
+import { type EndedTurn, runTurn } from "./run-turn.ts";
+import { passOverKnownWarnings } from "./sdk-warnings.ts";
 import { firstChoice, type StartChoice, startTurn } from "./start-turn.ts";
 import { MessageTranslator } from "./translate-message.ts";
 import { TurnFailure } from "./turn-failure.ts";
@@ -44,9 +47,9 @@ export async function runClaudeCodeHarness(io: HarnessIo): Promise<number> {
   try {
     const turn = readTurnRequest(io.stdin);
     secrets = secretValues(io.env, turn.mcp?.headers);
-    const usage = await Promise.race([performTurn(turn, io, stop), stop.requested]);
-    if (usage === STOPPED) return STOPPED_EXIT_CODE;
-    await writeLine(io, { chunks: [], outcome: { type: "finished", usage } });
+    const ended = await Promise.race([performTurn(turn, io, stop), stop.requested]);
+    if (ended === STOPPED) return STOPPED_EXIT_CODE;
+    await writeLine(io, { chunks: [], outcome: outcomeOf(ended) });
     return 0;
   } catch (error) {
     if (io.signal?.aborted) return STOPPED_EXIT_CODE;
@@ -70,8 +73,16 @@ export async function runClaudeCodeHarness(io: HarnessIo): Promise<number> {
   }
 }
 
-async function performTurn(turn: TurnRequest, io: HarnessIo, stop: Stopper): Promise<Usage> {
-  const blocks = promptBlocks(turn.document.input.userMessage);
+function outcomeOf({ usage, deferred }: EndedTurn): object {
+  if (!deferred) return { type: "finished", usage };
+  return { type: "interrupt", interrupts: [interruptOf(deferred)], usage };
+}
+
+async function performTurn(turn: TurnRequest, io: HarnessIo, stop: Stopper): Promise<EndedTurn> {
+  const { paths, session } = turn.document;
+  const resumable = session.id !== undefined && hasTranscript(paths.configDir, session.id) ? session.id : undefined;
+  if (session.id !== resumable) io.log(`session ${session.id} has no transcript on this pod; beginning a new one`);
+  const begin = await prepareTurn(turn, resumable);
   const claudeCode = findClaudeCode({
     configured: turn.settings.claudeCodePath,
     execPath: io.execPath ?? process.execPath,
@@ -79,45 +90,63 @@ async function performTurn(turn: TurnRequest, io: HarnessIo, stop: Stopper): Pro
     path: io.env.PATH,
     home: io.env.HOME,
   });
-  const { paths, session } = turn.document;
   const env = cliEnvironment(io.env, paths.configDir);
-  const optionsOf = (choice: StartChoice, spawn: SpawnCallback, servers: () => Promise<McpServerStatus[]>): Options =>
+  const optionsOf = (choice: StartChoice, callbacks: SessionCallbacks): Options =>
     queryOptions(turn, {
       claudeCode,
       env,
-      spawn,
+      spawn: callbacks.spawn,
       sessionLost: choice.sessionLost,
       withoutSkills: choice.withoutSkills,
-      readOnlyHook: readOnlyHook(servers),
+      readOnlyHook: readOnlyHook(callbacks.servers),
+      questions: callbacks.questions,
       ...present("resume", choice.resume),
     });
-  const resumable = session.id !== undefined && hasTranscript(paths.configDir, session.id) ? session.id : undefined;
-  if (session.id !== resumable) io.log(`session ${session.id} has no transcript on this pod; beginning a new one`);
   const first = firstChoice(turn, resumable);
-  const early = new EarlyStart(optionsOf(first, notYet, notYet), io.log);
+  const early = new EarlyStart(optionsOf(first, NOT_YET), io.log);
   stop.hold({ end: () => early.drop() });
   const { query } = await import("@anthropic-ai/claude-agent-sdk/core");
+  passOverKnownWarnings(process);
+  const stale = Promise.withResolvers<never>();
   const open = (choice: StartChoice): CliSession => {
     if (io.signal?.aborted) throw new TurnFailure("turn_failed", "the harness was told to stop");
     const created = new CliSession(
       query,
-      ({ spawn, session: self }) => optionsOf(choice, spawn, () => self.mcpServers()),
-      blocks,
+      ({ spawn, session: self }) => {
+        const questions = questionCallbacks(begin.ownAnswers, self.released, stale.reject);
+        return optionsOf(choice, { spawn, servers: () => self.mcpServers(), questions });
+      },
+      begin.prompt,
       (asked) => early.take(asked),
     );
     stop.hold(created);
     return created;
   };
-  const started = await startTurn(turn, first, { open, sleep: Bun.sleep, now: Date.now, log: io.log });
-  const translator = new MessageTranslator(turn.messageId);
-  await writeLine(io, { chunks: translator.translate(started.init), session: { id: started.init.session_id } });
-  return runTurn(started, translator, (chunks) => writeChunks(io, chunks));
+  const perform = async (): Promise<EndedTurn> => {
+    const started = await startTurn(turn, first, { open, sleep: Bun.sleep, now: Date.now, log: io.log });
+    const translator = new MessageTranslator(turn.messageId);
+    await writeLine(io, { chunks: translator.translate(started.init), session: { id: started.init.session_id } });
+    return runTurn(started, translator, (chunks) => writeChunks(io, chunks));
+  };
+  return Promise.race([perform(), stale.promise]);
 }
 
 type SpawnCallback = NonNullable<Options["spawnClaudeCodeProcess"]>;
 
+interface SessionCallbacks {
+  readonly spawn: SpawnCallback;
+  readonly servers: () => Promise<McpServerStatus[]>;
+  readonly questions: QuestionCallbacks;
+}
+
 /** In the place of callbacks that only the SDK calls. */
-function notYet(_asked?: SpawnOptions): never {
+const NOT_YET: SessionCallbacks = {
+  spawn: notYet,
+  servers: notYet,
+  questions: { hook: { hooks: [] }, canUseTool: notYet },
+};
+
+function notYet(): never {
   throw new Error("the SDK is not loaded yet");
 }
 

@@ -2,6 +2,9 @@
  * What Claude Code itself asks a person: questions with options (`AskUserQuestion`), and whether its plan is agreed to
  * (`ExitPlanMode`). Pure: a schema is the same on every pod.
  */
+import type { HarnessInterrupt, TurnAnswer } from "../port.ts";
+import { sameJson } from "./same-json.ts";
+import { canonicalToolName } from "./tool-names.ts";
 import { isRecord, record } from "./turn-request.ts";
 
 type JsonSchema = Readonly<Record<string, unknown>>;
@@ -17,8 +20,7 @@ const PLAN_SCHEMA: JsonSchema = {
 export function responseSchemaOf(toolName: string, input: unknown): JsonSchema | null {
   if (toolName === "exit_plan_mode") return PLAN_SCHEMA;
   if (toolName !== "ask_user_question") return null;
-  const { questions } = record(input);
-  const asked = (Array.isArray(questions) ? questions : []).filter(isQuestion);
+  const asked = questionsIn(input);
   if (asked.length === 0) return null;
   return {
     type: "object",
@@ -35,8 +37,49 @@ export function responseSchemaOf(toolName: string, input: unknown): JsonSchema |
   };
 }
 
+/** What a person is asked by a call that Claude Code left for later. */
+export function interruptOf(call: {
+  readonly id: string;
+  readonly name: string;
+  readonly input: unknown;
+}): HarnessInterrupt {
+  const asked = { toolCallId: call.id, toolName: canonicalToolName(call.name), input: call.input };
+  if (asked.toolName === "exit_plan_mode") {
+    return { ...asked, reason: "confirmation", message: "The agent has made a plan and asks whether to carry it out." };
+  }
+  const message = questionsIn(call.input)
+    .map(({ question }) => question)
+    .join("\n");
+  return { ...asked, reason: "input_required", ...(message ? { message } : {}) };
+}
+
+/** Where a plan is kept differs from pod to pod; the text is what was agreed to. */
+export function isSameQuestion(toolName: string, one: unknown, other: unknown): boolean {
+  if (toolName !== "exit_plan_mode") return sameJson(one, other);
+  const { planFilePath: _one, ...plan } = record(one);
+  const { planFilePath: _other, ...agreed } = record(other);
+  return sameJson(plan, agreed);
+}
+
+/** The input with which an answered call runs. A person's words are data: no `<` of theirs can close a tag. */
+export function answeredInput(answer: TurnAnswer, input: Record<string, unknown>): Record<string, unknown> {
+  if (answer.toolName !== "ask_user_question") return input;
+  const given = record(record(answer.payload).answers);
+  const answers = questionsIn(input).flatMap(({ question }) => {
+    const said = Object.hasOwn(given, question) ? given[question] : undefined;
+    const text = Array.isArray(said) ? said.join(", ") : said;
+    return typeof text === "string" ? [[question, text.replaceAll("<", "\\u003c")] as const] : [];
+  });
+  return { ...input, answers: Object.fromEntries(answers) };
+}
+
 interface AskedQuestion extends Readonly<Record<string, unknown>> {
   readonly question: string;
+}
+
+function questionsIn(input: unknown): AskedQuestion[] {
+  const { questions } = record(input);
+  return (Array.isArray(questions) ? questions : []).filter(isQuestion);
 }
 
 function isQuestion(value: unknown): value is AskedQuestion {

@@ -12,7 +12,7 @@ import { isPauseText } from "../../pause-text.ts";
 import type { Transcript } from "./open-transcript.ts";
 import { canonicalToolName, isOwnQuestion, isShimTool, OWN_QUESTIONS } from "./tool-names.ts";
 import { textOfBlocks } from "./tool-output.ts";
-import { linesOf } from "./transcript-lines.ts";
+import { type Line, linesOf } from "./transcript-lines.ts";
 import { isRecord, record } from "./turn-request.ts";
 
 export type Row = Readonly<Record<string, unknown>>;
@@ -29,6 +29,8 @@ export interface TranscriptCall {
   readonly toolName: string;
   readonly own: boolean;
   readonly input: unknown;
+  /** The answer of the model that it is part of. */
+  readonly answerId: unknown;
   readonly use: RowAt;
   /** What Claude Code runs when the session is resumed. */
   deferred?: { readonly toolName: string; readonly input: unknown };
@@ -42,8 +44,8 @@ export interface TranscriptFacts {
   readonly calls: ReadonlyMap<string, TranscriptCall>;
   /** The last message of a person, and where it is. */
   readonly lastPrompt?: RowAt;
-  /** The last row that others can be put behind. */
-  readonly tail?: Row;
+  /** The last row that is part of the conversation. */
+  readonly tail?: RowAt;
   /** False when the file was cut within a line. */
   readonly endsWithNewline: boolean;
 }
@@ -56,6 +58,7 @@ const USES = [`"name":"mcp__tools__`, ...OWN_QUESTIONS.map((name) => `"name":"${
 const RESULT = Buffer.from(`"tool_use_id":"`);
 const DEFERRED = Buffer.from(`"type":"hook_deferred_tool"`);
 const PROMPT = Buffer.from(`"promptSource":"sdk"`);
+const ANSWER = Buffer.from(`"message":{"id":"`);
 const HAS_PARENT = Buffer.from(`"parentUuid":`);
 /** What was sent to the model, kept beside the conversation. */
 const REQUEST = Buffer.from(`{"type":"api-request`);
@@ -63,13 +66,17 @@ const REQUEST = Buffer.from(`{"type":"api-request`);
 export async function readParkedCalls(transcript: Transcript, asked: ReadonlySet<string>): Promise<TranscriptFacts> {
   const calls = new Map<string, TranscriptCall>();
   let lastPrompt: RowAt | undefined;
-  let tail: Buffer | undefined;
+  let tail: Line | undefined;
   let end = 0;
   for await (const line of linesOf(transcript)) {
     end = line.end;
     const { bytes } = line;
     if (bytes.subarray(0, REQUEST.length).equals(REQUEST)) continue;
-    if (bytes.includes(HAS_PARENT)) tail = bytes;
+    if (bytes.includes(HAS_PARENT)) tail = { start: line.start, end: line.end, bytes };
+    const answerId = textAfter(ANSWER, bytes);
+    if (answerId !== undefined) {
+      for (const call of calls.values()) if (!call.result && call.answerId !== answerId) call.passedOver = true;
+    }
     if (USES.some((name) => bytes.includes(name))) {
       for (const call of usesIn({ ...line, row: parse(bytes) })) keep(calls, call, asked);
     }
@@ -86,7 +93,7 @@ export async function readParkedCalls(transcript: Transcript, asked: ReadonlySet
   return {
     calls,
     ...(lastPrompt ? { lastPrompt } : {}),
-    ...(tail ? { tail: parse(tail) } : {}),
+    ...(tail ? { tail: { start: tail.start, end: tail.end, row: parse(tail.bytes) } } : {}),
     endsWithNewline: end === 0 || last.toString() === "\n",
   };
 }
@@ -109,7 +116,8 @@ function usesIn(at: RowAt): TranscriptCall[] {
     if (type !== "tool_use" || typeof id !== "string" || typeof name !== "string") return [];
     const own = isOwnQuestion(name);
     if (!own && !isShimTool(name)) return [];
-    return [{ toolCallId: id, toolName: canonicalToolName(name), own, input, use: at, passedOver: false }];
+    const { id: answerId } = record(row.message);
+    return [{ toolCallId: id, toolName: canonicalToolName(name), own, input, answerId, use: at, passedOver: false }];
   });
 }
 
@@ -136,11 +144,17 @@ function noteResults(calls: Map<string, TranscriptCall>, at: RowAt, asked: Reado
 function idsIn(bytes: Buffer): string[] {
   const ids: string[] = [];
   for (let at = bytes.indexOf(RESULT); at !== -1; at = bytes.indexOf(RESULT, at + 1)) {
-    const from = at + RESULT.length;
-    const to = bytes.indexOf('"', from);
-    if (to !== -1) ids.push(bytes.toString("utf8", from, to));
+    const id = textAfter(RESULT, bytes.subarray(at));
+    if (id !== undefined) ids.push(id);
   }
   return ids;
+}
+
+/** From the needle, which ends with a quote, to the next quote. */
+function textAfter(needle: Buffer, bytes: Buffer): string | undefined {
+  const at = bytes.indexOf(needle);
+  const to = at === -1 ? -1 : bytes.indexOf('"', at + needle.length);
+  return to === -1 ? undefined : bytes.toString("utf8", at + needle.length, to);
 }
 
 function blocksOf(row: Row): Readonly<Record<string, unknown>>[] {

@@ -7,9 +7,13 @@ import type {
   SpawnedProcess,
   SpawnOptions,
 } from "@anthropic-ai/claude-agent-sdk/core";
+import type { QuestionCallbacks } from "./question-callbacks.ts";
 import { type StartNotices, systemPromptAddition } from "./system-prompt.ts";
 import { claudeCodeToolRules, ENDPOINT_SERVER, OUTLIVING_TOOLS, READ_ONLY_TOOLS, SHIM_SERVER } from "./tool-names.ts";
 import { present, type TurnRequest } from "./turn-request.ts";
+
+/** Whoever answers a call ends it in time; the limit of Claude Code's is for a shim that does not answer at all. */
+const TIMEOUT_MARGIN_MS = 30_000;
 
 export interface StartChoices extends StartNotices {
   readonly claudeCode: string;
@@ -19,6 +23,7 @@ export interface StartChoices extends StartNotices {
   readonly spawn: (options: SpawnOptions) => SpawnedProcess;
   /** Refuses what changes something; asked for every call of a read-only turn. */
   readonly readOnlyHook: HookCallbackMatcher;
+  readonly questions: Pick<QuestionCallbacks, "hook" | "canUseTool">;
 }
 
 export function queryOptions(turn: TurnRequest, start: StartChoices): Options {
@@ -54,7 +59,7 @@ export function queryOptions(turn: TurnRequest, start: StartChoices): Options {
       // Highest in rank: a checkout could otherwise turn the read-only hook off, or run shells from a skill.
       ...(turn.readonly ? { disableAllHooks: false, disableSkillShellExecution: true } : {}),
     },
-    ...permissions(turn, start.readOnlyHook),
+    ...permissions(turn, start),
     // Plugins' skills are read whatever that setting below says.
     ...(start.withoutSkills ? {} : { plugins: plugins(turn) }),
     // The one setting that keeps Claude Code from reading skills: `--disable-slash-commands` reads them all the same.
@@ -70,22 +75,30 @@ function mcpServers(turn: TurnRequest): Record<string, McpServerConfig> {
   const { shim } = turn.document;
   const servers: Record<string, McpServerConfig> = {};
   if (turn.mcp) servers[ENDPOINT_SERVER] = { type: turn.mcp.type, url: turn.mcp.url, headers: { ...turn.mcp.headers } };
-  if (shim) servers[SHIM_SERVER] = { type: "stdio", command: shim.command, args: [...shim.args], alwaysLoad: true };
+  if (shim) {
+    servers[SHIM_SERVER] = {
+      ...{ type: "stdio", command: shim.command, args: [...shim.args], alwaysLoad: true },
+      // Counted from the call on, and not extended by progress.
+      timeout: shim.toolTimeoutMs + TIMEOUT_MARGIN_MS,
+    };
+  }
   return servers;
 }
 
 /**
- * A pod is the sandbox, so by default nothing is asked. Nobody is there to answer in any mode. Plan mode refuses by
- * itself what changes something. A read-only turn offers only built-in tools that read, and a hook refuses the tools of
- * MCP servers that do not say that they only read.
+ * A pod is the sandbox, so by default nothing is asked. Nobody is there to answer in any mode; the agent's own questions
+ * end the turn. Plan mode refuses by itself what changes something. A read-only turn offers only built-in tools that read,
+ * and a hook refuses the tools of MCP servers that do not say that they only read.
  */
-function permissions(turn: TurnRequest, readOnlyHook: HookCallbackMatcher): Partial<Options> {
-  const disallowed = [...OUTLIVING_TOOLS, ...turn.disallowedTools.flatMap(claudeCodeToolRules)];
+function permissions(turn: TurnRequest, { readOnlyHook, questions }: StartChoices): Partial<Options> {
+  const disallowed = [...OUTLIVING_TOOLS, ...modeTools(turn), ...turn.disallowedTools.flatMap(claudeCodeToolRules)];
+  const tools = [...READ_ONLY_TOOLS, ...(turn.plan ? ["ExitPlanMode"] : [])];
   const common: Partial<Options> = {
-    permissionPrompts: "none",
+    canUseTool: questions.canUseTool,
     disallowedTools: disallowed,
     allowedTools: [`mcp__${SHIM_SERVER}`, `mcp__${ENDPOINT_SERVER}`],
-    ...(turn.readonly ? { tools: [...READ_ONLY_TOOLS], hooks: { PreToolUse: [readOnlyHook] } } : {}),
+    ...(turn.readonly ? { tools } : {}),
+    hooks: { PreToolUse: [...(turn.readonly ? [readOnlyHook] : []), questions.hook] },
   };
   if (turn.plan) return { ...common, permissionMode: "plan" };
   if (turn.readonly) {
@@ -93,4 +106,9 @@ function permissions(turn: TurnRequest, readOnlyHook: HookCallbackMatcher): Part
     return { ...common, permissionMode: "dontAsk", allowedTools };
   }
   return { ...common, permissionMode: "bypassPermissions", allowDangerouslySkipPermissions: true };
+}
+
+/** The mode of a turn is the dispatch's to choose: the agent cannot enter plan mode, and only plan mode can be left. */
+function modeTools(turn: TurnRequest): string[] {
+  return turn.plan ? ["EnterPlanMode"] : ["EnterPlanMode", "ExitPlanMode"];
 }

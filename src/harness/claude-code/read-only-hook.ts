@@ -4,7 +4,7 @@
  * nothing a checkout's settings allow gets past it.
  */
 import type { HookCallbackMatcher, HookJSONOutput, McpServerStatus } from "@anthropic-ai/claude-agent-sdk/core";
-import { isShimTool, READ_ONLY_TOOLS } from "./tool-names.ts";
+import { isOwnQuestion, isShimTool, READ_ONLY_TOOLS } from "./tool-names.ts";
 
 const READS: ReadonlySet<string> = new Set(READ_ONLY_TOOLS);
 
@@ -15,7 +15,7 @@ export function readOnlyHook(servers: () => Promise<readonly McpServerStatus[]>)
         if (input.hook_event_name !== "PreToolUse") return {};
         const name = input.tool_name;
         // The run's own tools are decided on by the daemon, call by call.
-        if (READS.has(name) || name === "Task" || isShimTool(name)) return {};
+        if (READS.has(name) || name === "Task" || isShimTool(name) || isOwnQuestion(name)) return {};
         if (name.startsWith("mcp__") && onlyReads(name, await servers())) return allow();
         return deny(`${name} was refused: this turn may only read, and the tool does not say that it only reads.`);
       },

@@ -3,6 +3,9 @@ import type { Config } from "../../config.ts";
 import type { Harness } from "../port.ts";
 import { responseSchemaOf } from "./own-questions.ts";
 
+/** Above an answer of 256 KiB, however it is escaped. */
+const MAX_RESULT_CHARS = 2_000_000;
+
 /** `selfArgv` starts this program; the harness is one of its subcommands. */
 export function claudeCodeHarness(config: Config["harness"], selfArgv: readonly string[]): Harness {
   return {
@@ -17,7 +20,12 @@ export function claudeCodeHarness(config: Config["harness"], selfArgv: readonly 
     // What reads transcripts is loaded when the first suspended run is resumed.
     findParked: async (session, calls) => (await import("./find-parked.ts")).findParked(session, calls),
     responseSchemaOf,
-    shimDialect: { toolCallIdMeta: "claudecode/toolUseId", endTurnMeta: { "claude/endTurn": true } },
+    shimDialect: {
+      toolCallIdMeta: "claudecode/toolUseId",
+      endTurnMeta: { "claude/endTurn": true },
+      // A longer result is put into a file otherwise, from 50,000 characters on, and the model reads where.
+      toolMeta: { "anthropic/maxResultSizeChars": MAX_RESULT_CHARS },
+    },
     settings: {
       claudeCodePath: config.claudeCodePath,
       model: config.claudeCodeModel,

@@ -1,23 +1,33 @@
 /**
  * Reads a started turn to its end. It ends with the result of its own prompt: a resumed session may first give one for
  * what an earlier turn left in the background. When subagents work on in the background, Claude Code wakes the model
- * with what they report, and the turn ends when the session is idle.
+ * with what they report, and the turn ends when the session is idle, or when a call waits for a person.
  */
-import type { SDKMessage, SDKResultMessage } from "@anthropic-ai/claude-agent-sdk/core";
+import type { SDKMessage, SDKResultMessage, SDKResultSuccess } from "@anthropic-ai/claude-agent-sdk/core";
 import { messageOf } from "../../errors.ts";
 import type { Chunk, Usage } from "../../frames/frame.ts";
 import type { StartedTurn } from "./start-turn.ts";
 import type { MessageTranslator } from "./translate-message.ts";
 import { TurnFailure } from "./turn-failure.ts";
-import { addUsage, credentialFailure, failureOf, finishReason } from "./turn-result.ts";
+import { addUsage, credentialFailure, failureOf, finishReason, isParked } from "./turn-result.ts";
 
 /** Tasks whose end the model is told of, and that end by themselves. A shell may be a server that never does. */
 const AWAITED_TASKS: ReadonlySet<string> = new Set(["local_agent", "local_workflow", "mcp_task"]);
 
 export type WriteChunks = (chunks: readonly Chunk[]) => Promise<void>;
 
-/** Resolves with what the turn used. Throws TurnFailure when it did not end well. */
-export async function runTurn(started: StartedTurn, translator: MessageTranslator, write: WriteChunks): Promise<Usage> {
+export interface EndedTurn {
+  readonly usage: Usage;
+  /** The call of Claude Code's own that it left for later. */
+  readonly deferred?: NonNullable<SDKResultSuccess["deferred_tool_use"]>;
+}
+
+/** Throws TurnFailure when the turn did not end well. */
+export async function runTurn(
+  started: StartedTurn,
+  translator: MessageTranslator,
+  write: WriteChunks,
+): Promise<EndedTurn> {
   const { session } = started;
   let usage: Usage = {};
   let answered: SDKResultMessage | undefined;
@@ -36,15 +46,16 @@ export async function runTurn(started: StartedTurn, translator: MessageTranslato
     }
     if (message.type !== "result") continue;
     usage = addUsage(usage, message);
-    if (!answered && !answers(message, session.promptId)) continue;
+    if (!answered && !isParked(message) && !answers(message, session.promptId)) continue;
     answered = message;
-    if (!awaited || message.is_error) break;
+    if (!awaited || message.is_error || isParked(message)) break;
   }
   const failure = failureOf(answered, usage);
   if (failure) throw failure;
   const finish = { type: "finish", finishReason: finishReason(answered), messageMetadata: { usage } };
-  await write([...translator.end(), finish]);
-  return usage;
+  const deferred = answered.subtype === "success" ? answered.deferred_tool_use : undefined;
+  await write([...translator.end(deferred?.id), finish]);
+  return { usage, ...(deferred ? { deferred } : {}) };
 }
 
 async function next(started: StartedTurn, usage: Usage): Promise<SDKMessage> {
@@ -58,8 +69,9 @@ async function next(started: StartedTurn, usage: Usage): Promise<SDKMessage> {
   throw new TurnFailure("turn_failed", "Claude Code ended before the turn did", usage);
 }
 
-function answers(result: SDKResultMessage, promptId: string): boolean {
-  if (result.user_message_uuid === undefined) return result.origin?.kind !== "task-notification";
+function answers(result: SDKResultMessage, promptId: string | undefined): boolean {
+  if (promptId === undefined || result.user_message_uuid === undefined)
+    return result.origin?.kind !== "task-notification";
   return result.user_message_uuid === promptId || (result.user_message_uuids ?? []).includes(promptId);
 }
 

@@ -57,7 +57,7 @@ export async function startTurn(turn: TurnRequest, first: StartChoice, deps: Sta
     // The process goes before the next one comes: it must not hold connections, or the session.
     await session.end(result.type === "stalled" ? 0 : IDLE_EXIT_MS);
     if (result.type !== "mcp_unavailable") {
-      choice = without(choice, result, settings.startBudgetMs, deps.log);
+      choice = without(turn, choice, result, deps.log);
       continue;
     }
     if (mcpAttempt >= settings.mcpPreflightAttempts) {
@@ -91,11 +91,12 @@ async function tryStart(turn: TurnRequest, session: TurnSession, deps: StartDeps
 
 /** What to leave out at the next start. Throws TurnFailure when there is nothing more to leave out. */
 function without(
+  turn: TurnRequest,
   choice: StartChoice,
   trouble: StartFailure,
-  budgetMs: number,
   log: (line: string) => void,
 ): StartChoice {
+  const budgetMs = turn.settings.startBudgetMs;
   if (trouble.type === "stalled") {
     if (choice.withoutSkills) {
       throw new TurnFailure(
@@ -107,6 +108,12 @@ function without(
     return { ...choice, withoutSkills: true };
   }
   if (choice.resume !== undefined && SESSION_REFUSED.test(trouble.reason)) {
+    if (turn.document.answers.length > 0) {
+      throw new TurnFailure(
+        "stale",
+        `the session in which the questions were asked cannot be resumed: ${trouble.reason}`,
+      );
+    }
     log(`session ${choice.resume} cannot be resumed (${trouble.reason}); beginning a new one`);
     return { ...choice, resume: undefined, sessionLost: true };
   }

@@ -51,6 +51,7 @@ const CANONICAL: Readonly<Record<string, string>> = {
 /** Tools that only read: the checkout, the web, or what was loaded before. */
 export const READ_ONLY_TOOLS = [
   "Agent",
+  "AskUserQuestion",
   "Glob",
   "Grep",
   "ListMcpResourcesTool",

@@ -77,8 +77,9 @@ export class MessageTranslator {
     }
   }
 
-  /** What is to be said when the turn ended well, before its `finish`. */
-  end(): Chunk[] {
+  /** What is to be said when the turn ended well, before its `finish`. The deferred call waits: it has no end. */
+  end(deferredCallId?: string): Chunk[] {
+    if (deferredCallId !== undefined) this.#calls.delete(deferredCallId);
     return [...this.#subagents.endAll(), ...this.#endStep()];
   }
 

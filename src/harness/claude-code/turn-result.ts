@@ -11,12 +11,18 @@ const FINISH_REASONS: Readonly<Record<string, string>> = {
   end_turn: "stop",
   stop_sequence: "stop",
   tool_use: "tool-calls",
+  tool_deferred: "tool-calls",
   max_tokens: "length",
   refusal: "content-filter",
 };
 
 export function finishReason(result: SDKResultMessage): string {
   return result.stop_reason === null ? "stop" : (FINISH_REASONS[result.stop_reason] ?? "other");
+}
+
+/** True when a call waits for somebody: nothing may follow, whatever goes on in the background. */
+export function isParked(result: SDKResultMessage): boolean {
+  return result.subtype === "success" && ["tool_use", "tool_deferred"].includes(result.stop_reason ?? "");
 }
 
 /** Undefined when the turn ended well. */

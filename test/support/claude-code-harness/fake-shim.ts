@@ -51,6 +51,7 @@ function list(): object {
       description: `The tool ${name}.`,
       inputSchema: { type: "object", properties: {}, additionalProperties: true },
       annotations: { readOnlyHint: answer.notReadOnly !== true },
+      _meta: { "anthropic/maxResultSizeChars": 1_000_000 },
     })),
   };
 }

@@ -1,0 +1,34 @@
+/** What a turn begins with: the answers are put into the transcript, and what is said to Claude Code next is chosen. */
+
+import type { TurnAnswer } from "../port.ts";
+import { placeAnswers } from "./place-answers.ts";
+import { restorePlan } from "./plan-file.ts";
+import { type PromptBlock, promptBlocks } from "./prompt.ts";
+import { TurnFailure } from "./turn-failure.ts";
+import type { TurnRequest } from "./turn-request.ts";
+
+/** In Claude Code's own words for a turn that goes on: none of the person's stands in a prompt that they did not write. */
+const GO_ON: PromptBlock = { type: "text", text: "Continue from where you left off." };
+
+export interface TurnBegin {
+  /** Empty: Claude Code goes on by itself, with a call of its own that was answered. */
+  readonly prompt: readonly PromptBlock[];
+  readonly ownAnswers: readonly TurnAnswer[];
+}
+
+/** `resumable`: the id of the session, if it can be gone on with. Throws TurnFailure. */
+export async function prepareTurn(turn: TurnRequest, resumable: string | undefined): Promise<TurnBegin> {
+  const { input, answers, paths } = turn.document;
+  const goesOn = answers.length > 0 && input.userMessage === undefined;
+  const message = goesOn ? [] : promptBlocks(input.userMessage);
+  if (resumable === undefined) {
+    if (answers.length === 0) return { prompt: message, ownAnswers: [] };
+    throw new TurnFailure("stale", "the session in which the questions were asked is not here");
+  }
+  const text = message.flatMap((block) => (block.type === "text" ? [block.text] : [])).join("\n");
+  const session = { configDir: paths.configDir, id: resumable };
+  const { own, promptIsThere } = await placeAnswers(session, answers, goesOn ? undefined : text);
+  for (const answer of own) await restorePlan(paths.configDir, answer);
+  if (!goesOn && !promptIsThere) return { prompt: message, ownAnswers: own };
+  return { prompt: own.length > 0 ? [] : [GO_ON], ownAnswers: own };
+}
