@@ -14,7 +14,7 @@ import { ask } from "./ask.ts";
 import { EXIT } from "./exit-codes.ts";
 import { type CliIo, UsageError } from "./io.ts";
 import type { Answers } from "./live-questions.ts";
-import { safeLine } from "./safe-text.ts";
+import { visible } from "./visible-text.ts";
 import { type WatchOptions, watchRun } from "./watch-run.ts";
 
 export interface Conversation {
@@ -61,7 +61,10 @@ export async function carryOn(
     });
     if (watched.leftAsking) await io.stderr.write(howToGoOn(conversation, run.runId));
     const parked = watched.result && parkedBy(watched.result, resumed, conversation);
-    if (!parked) return watched.code;
+    if (!parked) {
+      if (watched.result && !json) await io.stderr.write(notTaken(watched.result, resumed, conversation));
+      return watched.code;
+    }
     const next = await resumeParked(parked, conversation);
     if (typeof next === "number") return next;
     resumed = next;
@@ -130,15 +133,34 @@ function howToGoOn({ commandFor }: Conversation, runId: string): string {
   return `the turn waits for an answer. To go on:\n  ${commandFor(runId)}\n`;
 }
 
-function unanswered({ commandFor }: Conversation, { suspended, runId }: Parked): string {
-  const { interrupts = [], suspension } = suspended;
+function unanswered(conversation: Conversation, parked: Parked): string {
+  const { interrupts = [] } = parked.suspended;
   const entries = interrupts.map(({ id }) => ({ interruptId: id, status: "resolved", payload: null }));
-  const lines = ["to go on, at a terminal or with --answers FILE:"];
+  const about = "answers, with what was answered in place of null:";
+  return later(conversation, parked, "to go on, at a terminal or with --answers FILE:", about, entries);
+}
+
+/** Whoever has typed an answer shall not have to do it again because a pod is busy, or gone. */
+function notTaken(result: RunResult, { from }: Resumed, conversation: Conversation): string {
+  if (!from || result.attempt !== undefined) return "";
+  const refused = result.type === "refused" && result.stale?.dead !== true;
+  if (!refused && result.type !== "unreachable") return "";
+  const headline = `the answers ${refused ? "were not" : "may not have been"} taken. To go on, with --answers FILE:`;
+  return later(conversation, from, headline, "the answers:", from.answers);
+}
+
+function later(
+  { commandFor }: Conversation,
+  { suspended: { suspension }, runId }: Parked,
+  headline: string,
+  about: string,
+  entries: readonly unknown[],
+): string {
+  const lines = [headline];
   if (runId !== undefined) lines.push(`  ${commandFor(runId)}`);
-  lines.push("answers, with what was answered in place of null:", `  ${safeLine(JSON.stringify(entries), 10_000)}`);
+  lines.push(about, `  ${visible(JSON.stringify(entries))}`);
   if (suspension !== undefined) {
-    lines.push("on another pod: --suspension FILE in place of --resume, with this in the file:");
-    lines.push(safeLine(suspension, 1 << 20));
+    lines.push("on another pod: --suspension FILE in place of --resume, with this in the file:", visible(suspension));
   }
   return `${lines.join("\n")}\n`;
 }

@@ -211,6 +211,28 @@ describe("a suspended turn, on a terminal", () => {
     expect(daemon.starts).toHaveLength(1);
   });
 
+  test("an answer that the daemon cannot take is not lost", async () => {
+    const { daemon, io, env } = await start(asking(question("a")));
+    const code = runCli(["run", "--run-id", "r", "--thread", "t", "hi"], io);
+    await until(() => io.prompt !== undefined);
+    daemon.draining = true;
+    io.type("a long answer");
+    expect(await code).toBe(5);
+    const entries = JSON.stringify([resolved("a", "a long answer")]);
+    expect(io.err.split("\n").slice(-7)).toEqual([
+      "the answers were not taken. To go on, with --answers FILE:",
+      "  dispatchd run --resume r --thread t",
+      "the answers:",
+      `  ${entries}`,
+      "on another pod: --suspension FILE in place of --resume, with this in the file:",
+      "token",
+      "",
+    ]);
+    daemon.draining = false;
+    const later = new MemoryIo({ env, files: { a: entries } });
+    expect(await runCli(["run", "--resume", "r", "--thread", "t", "--answers", "a"], later)).toBe(0);
+  });
+
   test.each([
     ["Ctrl-C", (io: MemoryIo) => io.ctrlC()],
     ["the end of the input", (io: MemoryIo) => io.type(undefined)],
