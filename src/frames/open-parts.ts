@@ -115,13 +115,13 @@ const NOTED =
   /^(start|start-step|finish-step|reset-step|finish|abort|(text|reasoning)-(start|end)|tool-(?!input-delta).*)$/;
 
 /**
- * As much of `chunks` as `OpenParts.note` looks at: what a worker sends across instead of megabytes, or of a million
- * small chunks.
+ * As much of `chunks` as `OpenParts.note` looks at, and whoever looks for calls of the run's tools: what a worker sends
+ * across instead of megabytes, or of a million small chunks.
  */
 export function outlinesOf(chunks: readonly Chunk[]): Chunk[] {
   return chunks.flatMap((chunk) => {
     if (typeof chunk !== "object" || chunk === null || !NOTED.test(chunk.type)) return [];
-    const { type, id, toolCallId, preliminary, messageId } = chunk;
-    return [{ type, id, toolCallId, preliminary, messageId }];
+    const { type, id, toolCallId, toolName, preliminary, messageId } = chunk;
+    return [{ type, id, toolCallId, toolName, preliminary, messageId }];
   });
 }

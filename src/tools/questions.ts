@@ -1,7 +1,9 @@
 /** The open questions of a turn: what a person is asked, and its limits. */
 import type { HarnessInterrupt, InterruptReason } from "../harness/port.ts";
 import { randomHex } from "../random-hex.ts";
-import type { JsonSchema, ToolSpec } from "./port.ts";
+import { CanonicalJsonError, canonicalJson } from "../suspension/canonical-json.ts";
+import { MAX_INPUTS_BYTES, MAX_PAYLOADS_BYTES } from "../suspension/port.ts";
+import type { AnswerEntry, JsonSchema, ToolSpec } from "./port.ts";
 
 /** Whoever asks more at once asks nobody. */
 export const MAX_OPEN_QUESTIONS = 32;
@@ -66,4 +68,31 @@ export function ownQuestionOf(
   responseSchema: JsonSchema | null,
 ): Question {
   return { id: randomHex(16), reason, ...(message ? { message } : {}), toolCallId, toolName, input, responseSchema };
+}
+
+/** Of all that is asked together the signer says it too; what a subagent asks is not signed. */
+export function whyNotShown(input: unknown): string | undefined {
+  const size = measure(input, MAX_INPUTS_BYTES);
+  return typeof size === "number" ? undefined : `what is to be asked ${size}`;
+}
+
+/** The first answer that no later dispatch could bring either. */
+export function findTooMuch(entries: readonly AnswerEntry[]): { index: number; message: string } | undefined {
+  let left = MAX_PAYLOADS_BYTES;
+  for (const [index, { payload }] of entries.entries()) {
+    const size = measure(payload ?? null, left);
+    if (typeof size === "string") return { index, message: size };
+    left -= size;
+  }
+  return undefined;
+}
+
+/** In bytes; a text says what is wrong. */
+function measure(value: unknown, maxBytes: number): number | string {
+  try {
+    return Buffer.byteLength(canonicalJson(value, maxBytes));
+  } catch (error) {
+    if (error instanceof CanonicalJsonError) return error.message;
+    throw error;
+  }
 }

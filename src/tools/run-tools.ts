@@ -21,7 +21,7 @@ import { AnnouncedCalls, type Call } from "./announced-calls.ts";
 import { answerText } from "./answer-text.ts";
 import type { Disposition } from "./dispositions.ts";
 import type { AnswerEntry, CallbackResult, Interrupt, JsonSchema, Relay, RelayAnswer, ToolSpec } from "./port.ts";
-import { MAX_OPEN_QUESTIONS, ownQuestionOf, type Question, questionOf } from "./questions.ts";
+import { findTooMuch, MAX_OPEN_QUESTIONS, ownQuestionOf, type Question, questionOf, whyNotShown } from "./questions.ts";
 import { answerChunk, approvalChunks, approvalResponse, outputChunk } from "./tool-chunks.ts";
 
 /** What a harness needs to end a turn whose held calls were parked from outside. */
@@ -143,7 +143,11 @@ export class RunTools {
 
   /** True when `take` has to see the frame of these chunks; `outlines` are as much of them as there is. */
   concern(outlines: readonly Chunk[]): boolean {
-    return this.#looks && outlines.some(({ type, toolCallId }) => TAKEN.has(type) || this.#calls.has(toolCallId));
+    if (!this.#looks) return false;
+    return outlines.some(
+      ({ type, toolCallId, toolName }) =>
+        TAKEN.has(type) || this.#calls.has(toolCallId) || (type === "tool-input-available" && this.#hasTool(toolName)),
+    );
   }
 
   /** A frame of the harness, as it goes to the reader. Undefined: nothing of it does. */
@@ -153,7 +157,8 @@ export class RunTools {
     if (chunks.length === frame.chunks.length && chunks.every((chunk, index) => chunk === frame.chunks[index])) {
       return frame;
     }
-    if (chunks.length === 0 && frame.chunks.length > 0 && !frame.outcome) return undefined;
+    const saysMore = frame.outcome !== undefined || frame.sessionId !== undefined;
+    if (chunks.length === 0 && frame.chunks.length > 0 && !saysMore) return undefined;
     return { ...frame, chunks, body: JSON.stringify({ chunks }).slice(1), verbatim: false };
   }
 
@@ -164,7 +169,7 @@ export class RunTools {
     if (this.#ended) return;
     const questions = [...this.#parked];
     for (const interrupt of own) {
-      const question = this.#ownQuestion(interrupt);
+      const question = await this.#ownQuestion(interrupt);
       if (question && !questions.some(({ toolCallId }) => toolCallId === question.toolCallId)) questions.push(question);
     }
     const failed = said.type === "failed" ? said.error.code : undefined;
@@ -175,7 +180,8 @@ export class RunTools {
       return this.#conclude({ type: "failed", error, ...(said.usage ? { usage: said.usage } : {}) }, []);
     }
     if (questions.length === 0 || !mayInterrupt) return this.#conclude(said, []);
-    const issued = await this.parts.issue(questions, this.#openSubagents());
+    const isTooMuch = questions.length > MAX_OPEN_QUESTIONS;
+    const issued = isTooMuch ? `more than ${MAX_OPEN_QUESTIONS} questions are open` : await this.#issue(questions);
     if (typeof issued === "string") {
       const error = { code: "turn_failed", message: `the turn could not be parked: ${issued}` } as const;
       return this.#conclude({ type: "failed", error }, []);
@@ -229,6 +235,10 @@ export class RunTools {
   /** Frames of a run without tools, and without answers to begin with, are nobody's business. */
   get #looks(): boolean {
     return this.#specs.size > 0 || this.#opening.length > 0;
+  }
+
+  #hasTool(toolName: unknown): boolean {
+    return typeof toolName === "string" && this.#specs.has(toolName);
   }
 
   #takeChunk(chunk: Chunk): readonly Chunk[] {
@@ -323,9 +333,12 @@ export class RunTools {
 
   async #carryOut(call: Call, approval: readonly Chunk[] = []): Promise<void> {
     const { parts } = this;
+    // Withdrawn and made again within a moment, it is decided on twice.
+    if (this.#callbacks.has(call.toolCallId)) return;
     const controller = new AbortController();
     this.#callbacks.set(call.toolCallId, controller);
     const result = await parts.callBack(call, controller.signal);
+    if (this.#callbacks.get(call.toolCallId) !== controller) return;
     this.#callbacks.delete(call.toolCallId);
     if (call.state !== "working" || this.#ended) return;
     parts.metrics.toolCall(result.isError ? "failed" : "answered");
@@ -343,7 +356,7 @@ export class RunTools {
       return this.#failCall(call, `${MAX_OPEN_QUESTIONS} questions are open already: wait for their answers`);
     }
     const question = questionOf(call.spec, call, inSubagent);
-    const issued = await this.#issue([...this.#open(), question]);
+    const issued = whyNotShown(call.input) ?? (await this.#issue([...this.#open(), question]));
     if (call.state !== "working" || this.#ended) return;
     if (typeof issued === "string") return this.#failCall(call, `the person could not be asked: ${issued}`);
     parts.metrics.toolCall(disposition === "hold" ? "held" : "parked");
@@ -435,6 +448,8 @@ export class RunTools {
   async #findWrong(entries: readonly AnswerEntry[]): Promise<AnswerResult | undefined> {
     const stale = this.#findStale(entries);
     if (stale) return stale;
+    const tooMuch = findTooMuch(entries);
+    if (tooMuch) return { type: "invalid", path: `answers.${tooMuch.index}.payload`, message: tooMuch.message };
     for (const [index, { interruptId, status, payload }] of entries.entries()) {
       const schema = this.#held.get(interruptId)?.question.responseSchema;
       if (!schema || status !== "resolved") continue;
@@ -490,6 +505,7 @@ export class RunTools {
     this.#callbacks.delete(call.toolCallId);
     for (const [id, held] of this.#held) if (held.call === call) this.#held.delete(id);
     if (!wasHeld) return;
+    if (this.#held.size === 0) this.#endHold();
     this.parts.log.info("dispatch question withdrawn", { call: call.toolCallId });
     this.#sayAgain(true);
   }
@@ -515,15 +531,24 @@ export class RunTools {
     }
   }
 
-  #ownQuestion(interrupt: HarnessInterrupt): Question | undefined {
+  async #ownQuestion(interrupt: HarnessInterrupt): Promise<Question | undefined> {
     const { toolCallId, toolName, input, reason, message } = interrupt;
     const spec = this.#specs.get(toolName);
-    if (spec) return { ...questionOf(spec, { toolCallId, input }, false), ...(message ? { message } : {}) };
-    if (reason !== "input_required" && reason !== "confirmation") {
-      this.parts.log.warn("interrupt of the harness not believed", { tool: toolName, call: toolCallId });
-      return undefined;
+    if (spec && (await this.#isToBeAsked(spec, interrupt))) {
+      return { ...questionOf(spec, { toolCallId, input }, false), ...(message ? { message } : {}) };
     }
-    return ownQuestionOf(interrupt, reason, this.parts.responseSchemaOf(toolName, input));
+    if (!spec && (reason === "input_required" || reason === "confirmation")) {
+      return ownQuestionOf(interrupt, reason, this.parts.responseSchemaOf(toolName, input));
+    }
+    this.parts.log.warn("interrupt of the harness not believed", { tool: toolName, call: toolCallId });
+    return undefined;
+  }
+
+  /** What the reader was shown, and what a request would be believed for. */
+  async #isToBeAsked(spec: ToolSpec, { toolCallId, input }: HarnessInterrupt): Promise<boolean> {
+    const call = this.#calls.get(toolCallId);
+    if (call?.spec !== spec || call.state === "answered" || spec.permission === "deny") return false;
+    return sameJson(call.input, input) && (await this.parts.check(spec.inputSchema, input)) === undefined;
   }
 
   #openSubagents(): OpenSubagent[] {
