@@ -87,7 +87,7 @@ function watchClocks(attempt: Attempt, forwarder: FrameForwarder, limits: Limits
   if (runMaxMs > 0) {
     stops.push(
       clock.after(runMaxMs, () =>
-        attempt.stop({ code: "turn_failed", message: `the turn took longer than ${runMaxMs} ms` }),
+        attempt.stopOrPark({ code: "turn_failed", message: `the turn took longer than ${runMaxMs} ms` }),
       ),
     );
   }
