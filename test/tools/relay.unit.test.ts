@@ -91,11 +91,14 @@ describe("a call", () => {
     await asker.close();
   });
 
-  test("with arguments over 1 MiB fails without a file", async () => {
+  test("with arguments over 1 MiB, or nested without end, fails without a file", async () => {
     await using bench = await RelayBench.open();
     const asker = await askerOf(bench);
     const result = await asker.ask({ ...CALL, args: { text: "x".repeat(1024 * 1024) } }, NEVER);
     expect(result).toEqual({ type: "lost", error: expect.stringContaining("too large") });
+    const deep = JSON.parse(`${"[".repeat(300)}${"]".repeat(300)}`);
+    const nested = await asker.ask({ ...CALL, args: { deep } }, NEVER);
+    expect(nested).toEqual({ type: "lost", error: expect.stringContaining("nested") });
     const fits = asker.ask({ ...CALL, args: { text: "x".repeat(1024 * 1024 - 500) } }, NEVER);
     await until(() => bench.requests.length === 1);
     await bench.relay.answer(bench.requests[0]?.name ?? "", { type: "success", text: "took it" });
@@ -240,6 +243,17 @@ describe("the daemon", () => {
     await unlink(bench.path(`${nameOf("b")}.req.json`));
     await bench.relay.answer(nameOf("b"), { type: "pause" });
     await until(async () => !(await bench.files()).includes(`${nameOf("b")}.res.json`));
+  });
+
+  test("takes more requests than it can have open as others are answered", async () => {
+    await using bench = await RelayBench.open();
+    const nameOfNumber = (n: number): string => n.toString(16).padStart(32, "0");
+    for (let n = 0; n < 600; n++) await bench.publish(nameOfNumber(n), requestContent({ args: { n } }));
+    await until(() => bench.requests.length === 512);
+    for (const { name } of [...bench.requests]) await bench.relay.answer(name, { type: "pause" });
+    await until(() => bench.requests.length === 600);
+    expect(new Set(bench.requests.map(({ name }) => name)).size).toBe(600);
+    expect(bench.ignored).toEqual([]);
   });
 
   test("hands over an answer that is too large as a failure", async () => {

@@ -11,7 +11,7 @@ import { parseAnswer } from "./answer-file.ts";
 import { openFolder, type RelayFolder } from "./folder.ts";
 import { createVerifier } from "./keys.ts";
 import { answeredBy, answerFile, MAX_ANSWER_BYTES, MAX_REQUEST_BYTES, requestFile } from "./names.ts";
-import { formatRequest } from "./request-file.ts";
+import { formatRequest, parseRequest } from "./request-file.ts";
 
 /** An event can be missed, and nothing tells that the directory is gone. */
 const POLL_MS = 1000;
@@ -72,6 +72,13 @@ export async function openAsker({ directory, runId, publicKey, say }: AskerOptio
     const text = formatRequest({ ...call, pid: process.pid });
     if (Buffer.byteLength(text) > MAX_REQUEST_BYTES) {
       return { type: "lost", error: `The arguments are too large: ${call.toolName} takes less than 1 MiB of JSON.` };
+    }
+    // What its reader would not take for a request would wait for ever.
+    if (typeof parseRequest(text) === "string") {
+      return {
+        type: "lost",
+        error: `The arguments of ${call.toolName} cannot be handed over: they are nested too deeply.`,
+      };
     }
     const name = randomHex(16);
     const { promise, resolve } = Promise.withResolvers<AskResult>();

@@ -6,6 +6,8 @@ export const MAX_REQUEST_BYTES = 1024 * 1024;
 /** Of an answer's file. A result of 1 MiB, each byte of it escaped twice, fits. */
 export const MAX_ANSWER_BYTES = 8 * 1024 * 1024;
 export const MAX_TOOLS_BYTES = 32 * 1024 * 1024;
+/** Of the folder itself, on ext4 about 28,000 names. A larger one is not listed: 100,000 hold the event loop up for 40 ms. */
+export const MAX_LISTED_BYTES = 2 * 1024 * 1024;
 
 const REQUEST = /^([0-9a-f]{32})\.req\.json$/;
 const ANSWER = /^([0-9a-f]{32})\.res\.json$/;

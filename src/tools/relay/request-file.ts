@@ -33,7 +33,8 @@ export function parseRequest(text: string): RequestContent | "unfinished" | "mis
   return { toolName, toolCallId, args, pid };
 }
 
-function isId(value: unknown): value is string {
+/** Of a tool, or of a call as its client names it. */
+export function isId(value: unknown): value is string {
   return typeof value === "string" && value.length <= MAX_ID_LENGTH;
 }
 

@@ -12,6 +12,7 @@ import * as z from "zod/v4";
 import { pauseText } from "../../pause-text.ts";
 import type { AdvertisedTool } from "../port.ts";
 import type { AskResult, RelayCall } from "../relay/ask-relay.ts";
+import { isId } from "../relay/request-file.ts";
 
 export interface ServeToolsOptions {
   readonly version: string;
@@ -44,7 +45,7 @@ export function serveTools({ version, tools, ask, callIdMeta, endTurnMeta, progr
     const stopTelling = tellProgress(_meta?.progressToken, progressMs, sendNotification);
     try {
       const call = { toolName: params.name, args: params.arguments ?? {} };
-      const result = await ask({ ...call, toolCallId: typeof toolCallId === "string" ? toolCallId : "" }, signal);
+      const result = await ask({ ...call, toolCallId: isId(toolCallId) ? toolCallId : "" }, signal);
       return resultOf(result, params.name, endTurnMeta);
     } finally {
       stopTelling();
