@@ -1,7 +1,8 @@
 /**
  * The main job, end to end: builds the daemon, starts it as a pod would (own app root with a small git repository, own
- * state and home), and dispatches two turns of one thread to the real Claude Code. Without a credential Claude Code
- * talks to a scripted model on loopback; with ANTHROPIC_API_KEY to the real one. `--keep` leaves the daemon running.
+ * state and home), and dispatches three turns of one thread to the real Claude Code. The third calls a tool that only a
+ * person can answer: it ends with the question, and goes on with the answer. Without a credential Claude Code talks to a
+ * scripted model on loopback; with ANTHROPIC_API_KEY to the real one. `--keep` leaves the daemon running.
  */
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { randomBytes, randomUUID } from "node:crypto";
@@ -12,12 +13,23 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { PrettyFrames } from "../src/cli/pretty-frames.ts";
 import { styleOf } from "../src/cli/style.ts";
-import { type Client, createClient } from "../src/client/index.ts";
+import { answer, createClient, type Run, type RunResult, type Tool } from "../src/client/index.ts";
 import { startScriptedModel } from "../test/support/scripted-model/index.ts";
 
 const ROOT = join(import.meta.dir, "..");
 const TOKEN = randomBytes(16).toString("hex");
 const TURNS = ["Say hello, and tell where your words come from.", "What did I write to you before?"];
+const ASKING_TURN = "Let me connect my mail account with the connect_account tool, then tell me its address.";
+const TOOLS: readonly Tool[] = [
+  {
+    name: "connect_account",
+    description: "Asks the person in the conversation to connect an account in their browser. Returns its address.",
+    inputSchema: { type: "object", properties: { provider: { type: "string" } }, required: ["provider"] },
+    responseSchema: { type: "object", properties: { address: { type: "string" } }, required: ["address"] },
+    kind: "client",
+  },
+];
+const ANSWER = { address: "demo@example.invalid" };
 
 const say = (text = ""): void => void process.stdout.write(`${text}\n`);
 
@@ -47,6 +59,8 @@ async function startDaemon(root: string): Promise<{ child: ChildProcess; url: st
     DAEMON_TOKEN: TOKEN,
     DAEMON_HOST: "127.0.0.1",
     PROXY_PORT: "0",
+    // What the third turn asks is signed with it.
+    SUSPENSION_KEYS: `demo:${randomBytes(32).toString("base64url")}`,
     // Claude Code refuses to work unattended as root elsewhere than in a sandbox.
     IS_SANDBOX: "1",
   };
@@ -65,8 +79,8 @@ async function startDaemon(root: string): Promise<{ child: ChildProcess; url: st
   return { child, url };
 }
 
-/** One turn, printed as it streams. Throws when it does not finish. */
-async function showTurn(client: Client, threadId: string, prompt: string, env: Record<string, string>): Promise<void> {
+/** One turn, printed as it streams. Throws when it does not end as `ending`. */
+async function showTurn<T extends RunResult["type"]>(run: Run, ending: T): Promise<RunResult & { type: T }> {
   const startedAt = performance.now();
   const since = (): number => performance.now() - startedAt;
   const output = { isTTY: process.stdout.isTTY === true, columns: process.stdout.columns };
@@ -75,8 +89,6 @@ async function showTurn(client: Client, threadId: string, prompt: string, env: R
   const put = (pieces: { text: string }[]): void => {
     for (const { text } of pieces) process.stdout.write(text);
   };
-  say(`> ${prompt}`);
-  const run = client.dispatch({ input: { threadId, userMessage: prompt, env } });
   const frames = run.frames();
   const started = run.started().then(() => since());
   started.catch(() => {}); // The frames throw the same.
@@ -91,7 +103,12 @@ async function showTurn(client: Client, threadId: string, prompt: string, env: R
   const session = result.preparation?.session ?? "unknown";
   say(`run ${run.runId} · ${result.lastSeq} frames · session ${session}`);
   say(`first byte ${ms(await started)} · first text ${ms(firstTextMs)} · all ${ms(since())}\n`);
-  if (result.type !== "finished") throw new Error(`the turn ended as ${result.type}`);
+  if (!endsAs(result, ending)) throw new Error(`the turn ended as ${result.type}, not as ${ending}`);
+  return result;
+}
+
+function endsAs<T extends RunResult["type"]>(result: RunResult, type: T): result is RunResult & { type: T } {
+  return result.type === type;
 }
 
 async function main(): Promise<void> {
@@ -108,7 +125,15 @@ async function main(): Promise<void> {
     say(`dispatchd listens on ${daemon.url}; ${key ? "the model is the real one" : "the model is scripted"}\n`);
     const client = createClient({ url: daemon.url, token: TOKEN });
     const threadId = `demo-${randomUUID()}`;
-    for (const prompt of TURNS) await showTurn(client, threadId, prompt, env);
+    for (const prompt of TURNS) {
+      say(`> ${prompt}`);
+      await showTurn(client.dispatch({ input: { threadId, userMessage: prompt, env } }), "finished");
+    }
+    say(`> ${ASKING_TURN}`);
+    const asking = client.dispatch({ input: { threadId, userMessage: ASKING_TURN, env, tools: TOOLS } });
+    const { interrupts } = await showTurn(asking, "interrupt");
+    say(`> (the person's answer, as the result of the call) ${JSON.stringify(ANSWER)}`);
+    await showTurn(asking.resume(interrupts.map((interrupt) => answer(interrupt, ANSWER))), "finished");
 
     const body = JSON.stringify({
       runId: randomUUID(),

@@ -6,6 +6,8 @@ import { isRecord, type ReceivedRequest, textOf, userTexts } from "./request.ts"
 import { type ScriptedTurn, says, thinks } from "./turn.ts";
 
 const QUOTE_CHARS = 120;
+/** A tool of the demo's that a person answers, under whichever prefix it is offered. */
+const CONNECT = /(^|__)connect_account$/;
 const ABOUT_THE_CHECKOUT = /\b(checkout|repo|repository|files?|folder|look around)\b/i;
 
 export function demoTurn(request: ReceivedRequest): ScriptedTurn {
@@ -16,6 +18,19 @@ export function demoTurn(request: ReceivedRequest): ScriptedTurn {
   if (request.kind === "subagent") return says("The subagent has nothing to add.", pace);
 
   const seen = latestToolResult(request);
+  const connect = request.toolNames.find((name) => CONNECT.test(name));
+  if (seen !== undefined && connect !== undefined) {
+    return says(`The person answered, and the answer came as the result of my call: ${seen.trim()}`, pace);
+  }
+  if (connect !== undefined && /\bconnect\b/i.test(latest)) {
+    return {
+      ...pace,
+      blocks: [
+        { type: "text", text: "Only you can do that: I ask you." },
+        { type: "tool_use", name: connect, input: { provider: "mail" } },
+      ],
+    };
+  }
   if (seen !== undefined) return says(`This is what is there:\n\n${seen.trim()}\n`, pace);
   if (ABOUT_THE_CHECKOUT.test(latest) && request.toolNames.includes("Bash")) {
     const input = { command: "git log --oneline -5 2>/dev/null; ls", description: "Look at the checkout" };
