@@ -1,4 +1,7 @@
-/** The command line that goes on with a run, in place of the one that began it: what it takes from files and the environment is named, and no secret is repeated. */
+/**
+ * The command line that goes on with a run, in place of the one that began it: what it took from files and from the
+ * environment is named, and no secret is repeated.
+ */
 import { safeText } from "./safe-text.ts";
 
 export interface GoOn {
