@@ -80,6 +80,32 @@ test("only what changed is written again once the volume has hashes", async () =
   expect(written.map((path) => path.split("/").at(-1))).toEqual(["SKILL.md", HASH_FILE]);
 });
 
+test("files and skills may have any name that objects of the language have", async () => {
+  await using pod = await SkillsPod.open();
+  await using next = await pod.neighbour();
+  await pod.bring();
+  const names = ["__proto__", "constructor", "toString"];
+  const files = Object.fromEntries(["SKILL.md", ...names].map((name) => [name, `about ${name}`]));
+  for (const name of names) await pod.write(name, files);
+  expect((await pod.giveBack()).returned.toSorted()).toEqual(names.toSorted());
+  expect(await next.bring()).toMatchObject({ count: 3, leftOut: [] });
+  expect(await treeOf(next.skills)).toEqual(await treeOf(pod.skills));
+  expect(Object.keys(await treeOf(next.skills)).length).toBe(12);
+  // One that the hashes do not name is taken as it is, one that they name and that is gone is missed.
+  await writeFile(join(pod.volume, "skills/toString/valueOf"), "by hand");
+  await rm(join(pod.volume, "skills/constructor/constructor"));
+  expect(await next.bring()).toMatchObject({ changed: ["toString"], leftOut: [{ name: "constructor", kept: true }] });
+
+  const set = join(pod.root, "org/public");
+  await pod.plant("set", { "one/SKILL.md": "one" }, set);
+  await pod.bringSets("public");
+  for (const name of names) await pod.plant("set", { [`${name}/SKILL.md`]: "x".repeat(17 << 20) }, set);
+  expect(await pod.bringSets("public")).toMatchObject({ sets: [{ count: 1 }], leftOut: [{}, {}, {}] });
+  for (const name of names) await pod.plant("set", { [`${name}/SKILL.md`]: "small" }, set);
+  expect(await pod.bringSets("public")).toMatchObject({ sets: [{ count: 4 }], leftOut: [], changed: ["set"] });
+  expect(await pod.bringSets("public")).toMatchObject({ sets: [{ count: 4 }], leftOut: [], changed: [] });
+});
+
 test("other times on the volume are no change of it", async () => {
   await using pod = await SkillsPod.open();
   await pod.plant("rockets", { "SKILL.md": skillText("old") });

@@ -55,9 +55,9 @@ export async function bringSets(input: SetsInput, files: VolumeFiles = diskFiles
     const stagedRoot = newFolder(folders.staging);
     const staged = join(stagedRoot, plugin, "skills");
     mkdirSync(staged, { recursive: true, mode: 0o755 });
-    const now: Record<string, string> = {};
+    const now = new Map<string, string>();
     const keep = (name: string): boolean => {
-      if (!current || current.skills[name] === undefined) return false;
+      if (!current || !Object.hasOwn(current.skills, name)) return false;
       cpSync(join(current.dir, "skills", name), join(staged, name), { recursive: true });
       return true;
     };
@@ -69,7 +69,7 @@ export async function bringSets(input: SetsInput, files: VolumeFiles = diskFiles
       takeAway(join(staged, name), folders.staging);
       const kept = keep(name);
       // Read again the next time, whatever the listing says.
-      if (kept) now[name] = "";
+      if (kept) now.set(name, "");
       leftOut.push({ name: `${set}/${name}`, reason, kept });
     };
     const bringSkill = async (name: string, from: string): Promise<void> => {
@@ -86,7 +86,7 @@ export async function bringSets(input: SetsInput, files: VolumeFiles = diskFiles
         mkdirSync(join(staged, name), { mode: 0o755 });
         await readSkill(volume, from, listing, (path, content) => writeCopy(join(staged, name), path, content));
       }
-      now[name] = listing.signature;
+      now.set(name, listing.signature);
     };
     for (const name of spared) without(name, "reading it took too long before");
     await eachAtATime(READS_AT_A_TIME, tried, async (name) => {
@@ -99,13 +99,14 @@ export async function bringSets(input: SetsInput, files: VolumeFiles = diskFiles
         else without(name, reasonOf(error));
       }
     });
-    if (beyond > 0 && Object.keys(now).length > 0) {
+    if (beyond > 0 && now.size > 0) {
       leftOut.push({ name: set, reason: `${beyond} folders beyond the first ${MAX_VOLUME_SKILLS}`, kept: false });
     }
-    if (hung || (current && sameSkills(current.skills, now))) return;
+    const skillsNow = Object.fromEntries(now);
+    if (hung || (current && sameSkills(current.skills, skillsNow))) return;
     const copy = join(folders.setCopies, randomHex(8));
     renameSync(stagedRoot, copy);
-    records.write(keyOf(set), { name: keyOf(set), dir: join(copy, plugin), skills: now });
+    records.write(keyOf(set), { name: keyOf(set), dir: join(copy, plugin), skills: skillsNow });
     changed.push(set);
   }
 
