@@ -58,6 +58,7 @@ export async function chooseSave(
   const newestFirst = [...new Set(own ? [...names, own.name] : names)].sort((a, b) => compareSaves(b, a));
   let readFailed = false;
   const notWhole = new Set<SaveName>();
+  const noFiles = new Set<SaveName>();
   const counted = new Set(newestFirst);
   const isOwn = (name: SaveName): boolean => isCovered(name, local);
   const isWhole = async (name: SaveName): Promise<boolean> => {
@@ -65,7 +66,7 @@ export async function chooseSave(
     const verdict = await reader.verify(name);
     if (verdict === "unreadable") readFailed = true;
     else if (verdict !== "whole") notWhole.add(name);
-    if (verdict === "no-file") counted.delete(name);
+    if (verdict === "no-file") noFiles.add(name);
     return verdict === "whole";
   };
 
@@ -78,7 +79,7 @@ export async function chooseSave(
   let pick: LastSave | undefined = unmarked ? { name: unmarked } : undefined;
   for (const name of newestFirst.filter(isMarked)) {
     const facts = isOwn(name) && own ? own : await reader.parentOf(name);
-    if (facts === "no-file") counted.delete(name);
+    if (facts === "no-file") noFiles.add(name);
     if (facts === "no-file" || !facts) {
       notWhole.add(name);
       continue;
@@ -94,7 +95,8 @@ export async function chooseSave(
   }
 
   const takesLocal = pick ? isOwn(pick.name) : local !== undefined;
-  const reason = whyBlind([...counted], pick?.name, newestFirst[0], hint, readFailed);
+  const isThere = (name: SaveName): boolean => !noFiles.has(name);
+  const reason = whyBlind([...counted].filter(isThere), pick?.name, newestFirst.find(isThere), hint, readFailed);
   const passedOver = newestFirst.filter((name) => notWhole.has(name) && (!pick || compareRuns(name, pick.name) > 0));
   return {
     source: takesLocal ? "local" : pick ? "stored" : "none",

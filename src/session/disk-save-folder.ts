@@ -10,7 +10,9 @@ import type { FileFacts, SaveFolder } from "./save-folder.ts";
 
 /** Everybody in the organization can put a link or a FIFO there: neither is followed or waited for. */
 const READ = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
-const FOLDER = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW;
+/** A place and no more: on a mount nothing is opened for it. */
+const O_PATH = 0x200000;
+const FOLDER = O_PATH | constants.O_DIRECTORY | constants.O_NOFOLLOW;
 
 /** New saves go to the first of `paths`; what an earlier key put into the others is read and removed there. */
 export function diskSaveFolder(paths: readonly [string, ...string[]]): SaveFolder & AsyncDisposable {
@@ -46,9 +48,14 @@ export function diskSaveFolder(paths: readonly [string, ...string[]]): SaveFolde
       return [...placeOfName.keys()];
     },
     async stat(name): Promise<FileFacts | undefined> {
-      const path = await at(name);
-      const facts = await ifThere(() => lstat(path));
-      return facts?.isFile() ? { bytes: facts.size, modifiedAt: facts.mtimeMs } : undefined;
+      const known = placeOfName.get(name);
+      // It may be asked for before they are listed.
+      for (const path of known === undefined ? paths : [known]) {
+        const folder = await folderOf(path);
+        const facts = folder === undefined ? undefined : await ifThere(() => lstat(join(folder, name)));
+        if (facts?.isFile()) return { bytes: facts.size, modifiedAt: facts.mtimeMs };
+      }
+      return undefined;
     },
     async read(name, offset, length) {
       const path = await at(name);

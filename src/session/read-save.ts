@@ -89,7 +89,7 @@ export async function readSegment(source: SaveSource, segment: Segment, fileByte
   const { sealer } = source;
   try {
     const frame = await readFrame(source, segment, fileBytes);
-    const text = frame.length === length ? decodeFrame(save, at, frame, size, hash, sealer) : undefined;
+    const text = frame.length === length ? await decodeFrame(save, at, frame, size, hash, sealer) : undefined;
     return text ? { type: "text", text } : { type: "bad", vanished: false };
   } catch (error) {
     if (errnoOf(error) === "ENOENT") return { type: "bad", vanished: true };

@@ -185,11 +185,15 @@ class Reading {
     let bytes = 0;
     for (const [index, file] of files.entries()) {
       const number = placed.length;
-      if (index > 0 && !(await this.#stageSide(number, head.session, file, saves))) {
+      const tail =
+        index === 0
+          ? await this.staging.tail(number, TAIL_BYTES)
+          : await this.#stageSide(number, head.session, file, saves);
+      if (!tail) {
         leftOut.push(file.path);
         continue;
       }
-      placed.push({ ...file, tailHash: hashOf(await this.staging.tail(number, TAIL_BYTES)) });
+      placed.push({ ...file, tailHash: hashOf(tail) });
       bytes += sizeOf(file.segments);
     }
     const kept = new Set(placed.flatMap(({ segments }) => segments.map(({ save }) => save as string)));
@@ -250,23 +254,26 @@ class Reading {
     return "whole";
   }
 
-  /** False when it is not whole, or no file of the session. */
+  /** Its last bytes; undefined when it is not whole, or no file of the session. */
   async #stageSide(
     number: number,
     session: string,
     { path, segments }: StoredFile,
     saves: Readonly<Record<string, number>>,
-  ): Promise<boolean> {
-    if (number > MAX_SIDE_FILES || kindOfPath(path, this.order.sessionFiles, session) !== "side") return false;
-    await this.staging.append(number, new Uint8Array());
+  ): Promise<Uint8Array | undefined> {
+    if (number > MAX_SIDE_FILES || kindOfPath(path, this.order.sessionFiles, session) !== "side") return undefined;
+    let tail: Uint8Array = new Uint8Array();
+    // There may be thousands of them: nothing is asked of the disk that is known.
+    if (segments.length === 0) await this.staging.append(number, tail);
     for await (const { result } of readSegments(this.source, segments, saves)) {
       if (result.type !== "text") {
         await this.staging.remove(number);
-        return false;
+        return undefined;
       }
       await this.staging.append(number, result.text);
+      tail = Buffer.concat([tail, result.text.subarray(-TAIL_BYTES)]).subarray(-TAIL_BYTES);
     }
-    return true;
+    return tail;
   }
 }
 

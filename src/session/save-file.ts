@@ -9,10 +9,11 @@
  * Nothing here is believed: every agent of the organization can write into the store.
  */
 import { createHash } from "node:crypto";
-import { zstdCompressSync, zstdDecompressSync } from "node:zlib";
+import { zstdCompressSync } from "node:zlib";
 import { parseHead, type SaveHead } from "./save-head.ts";
 import type { SaveName } from "./save-name.ts";
 import type { Sealer } from "./sealing.ts";
+import { textSizeOf } from "./zstd-frame.ts";
 
 const VERSION = 1;
 const MAGIC = "dispatchd-save ";
@@ -25,6 +26,8 @@ export const MAX_HEAD_BYTES = 64 << 20;
 export const SEGMENT_BYTES = 8 << 20;
 /** Longer frames than this are none of ours: zstd does not make text longer than by a few bytes. */
 const MAX_FRAME_BYTES = SEGMENT_BYTES + (1 << 20);
+/** Compressing into one piece of memory spares a sixth of the time that many small ones take. */
+const MIN_CHUNK_BYTES = 16 << 10;
 
 export interface FirstLine {
   readonly bytes: number;
@@ -92,7 +95,7 @@ export function encodeFrames(
   texts: readonly Uint8Array[],
   sealer: Sealer,
 ): { frame: Uint8Array; at: number }[] {
-  const compressed = texts.map((text) => zstdCompressSync(text));
+  const compressed = texts.map((text) => zstdCompressSync(text, { chunkSize: Math.max(text.length, MIN_CHUNK_BYTES) }));
   let at = compressed.reduce((sum, bytes) => sum + bytes.length + sealer.overhead, 0);
   return compressed.map((bytes) => {
     const placed = { frame: sealer.seal(bytes, framePlace(name, at)), at };
@@ -101,18 +104,21 @@ export function encodeFrames(
   });
 }
 
-/** The text of a frame, or undefined when it is not the one that was stored. Never more than `size` bytes. */
-export function decodeFrame(
+/**
+ * The text of a frame, or undefined when it is not the one that was stored. Never more than `size` bytes. Decompressed on
+ * a thread of its own: meanwhile this one hashes the text before it.
+ */
+export async function decodeFrame(
   name: SaveName,
   at: number,
   frame: Uint8Array,
   size: number,
   hash: string,
   sealer: Sealer,
-): Uint8Array | undefined {
+): Promise<Uint8Array | undefined> {
   const opened = sealer.open(frame, framePlace(name, at));
   if (!opened) return undefined;
-  const text = decompress(opened, size);
+  const text = await decompress(opened, size);
   if (text?.length !== size || hashOf(text) !== hash) return undefined;
   return text;
 }
@@ -125,11 +131,12 @@ export function hashOf(text: Uint8Array): string {
   return createHash("sha256").update(text).digest("hex");
 }
 
-function decompress(bytes: Uint8Array, size: number): Uint8Array | undefined {
+async function decompress(bytes: Uint8Array, size: number): Promise<Uint8Array | undefined> {
+  if (textSizeOf(bytes) !== size) return undefined;
   try {
-    return zstdDecompressSync(bytes, { maxOutputLength: Math.max(size, 1) });
+    return await Bun.zstdDecompress(bytes);
   } catch {
-    // Damaged, or longer than was said: either way it is not the text.
+    // Its only failure: damaged.
     return undefined;
   }
 }

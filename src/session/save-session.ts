@@ -111,7 +111,8 @@ async function saveAs(
   const found = await local.find(order.session);
   if (found.length === 0) return { type: "no-transcript" };
 
-  const { names } = await listSaves(source);
+  // What is referred to is known without the listing: a mount answers both in the time of one.
+  const [{ names }, present] = await Promise.all([listSaves(source), presentSaves(source, state)]);
   if (state.run.unlisted) {
     state = inPlace(state, names);
     await stateFile.write(state);
@@ -125,7 +126,6 @@ async function saveAs(
     return { type: "passed", by };
   }
 
-  const present = await presentSaves(source, state);
   const planned: FilePlan[] = [];
   for (const file of found) planned.push(await planFile(file, state, present, local));
   const plans = gather(planned);

@@ -34,8 +34,8 @@ export interface SessionRunParts {
   readonly ioBudgetMs: number;
   /** How a run whose last save failed is saved afterwards. */
   readonly again: { readonly retryEveryMs: number; readonly stop: AbortSignal };
-  /** Null: there is nowhere to save to. */
-  readonly store: RunStore | null;
+  /** A text says why there is nowhere to save to. */
+  readonly store: RunStore | string;
 }
 
 /** Where the run saves to. */
@@ -57,6 +57,8 @@ export interface RunStore {
 const LOOK_BYTES = 1 << 20;
 
 const CLOCK_MARGIN_MS = 1000;
+
+export const NO_FILES = "the harness keeps no session files";
 
 /** Of the time for the last save, what a checkpoint may take that is under way. */
 const CHECKPOINT_SHARE = 1 / 3;
@@ -105,8 +107,8 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
   }
 
   async function trySave(deadlineMs: number, signal?: AbortSignal, claim?: SuspensionUse): Promise<Saved> {
-    if (!store) return notSaved("no org volume", "ends");
-    if (!sessionFiles) return notSaved("the harness keeps no session files", "ends");
+    if (typeof store === "string") return notSaved(store, "ends");
+    if (!sessionFiles) return notSaved(NO_FILES, "ends");
     if (sessionId === undefined) return notSaved("the turn has no session", "goes on");
     await pointer;
     if (!(await isStillOurs(sessionId))) return notSaved("the session belongs to another thread of this pod", "ends");
@@ -193,7 +195,7 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
       return result;
     },
     startCheckpoints() {
-      if (!store || !sessionFiles) return;
+      if (typeof store === "string" || !sessionFiles) return;
       const needle = needleOf(order.input.userMessage);
       const size = async (): Promise<number> => {
         const path = await transcript();

@@ -21,7 +21,7 @@ import type { RestoreReport } from "./restore-session.ts";
 import { isSaveName, runKeyOf, type SaveName } from "./save-name.ts";
 import { createSessionOwners } from "./session-owners.ts";
 import { isSessionId } from "./session-paths.ts";
-import { createSessionRun, type RunStore } from "./session-run.ts";
+import { createSessionRun, NO_FILES, type RunStore } from "./session-run.ts";
 import { NO_STATE, sizeOf, type ThreadState } from "./thread-state.ts";
 import { createUsedSuspensions } from "./used-suspensions.ts";
 
@@ -88,9 +88,12 @@ export function createSessions(parts: SessionsParts): Sessions {
     const again = { retryEveryMs: config.org.retryEveryMs, stop: AbortSignal.any([stopped.signal, passed.signal]) };
     const common = { order, clock, log, pointers, owners, used, checkpointMs, ioBudgetMs, again };
     const { resume, sessionFiles } = harness.capabilities;
-    if (!resume) return createSessionRun({ ...common, sizeBefore: 0, found: { state: "fresh" }, store: null });
+    const nowhere = org === null ? "no org volume" : NO_FILES;
+    if (!resume) return createSessionRun({ ...common, sizeBefore: 0, found: { state: "fresh" }, store: nowhere });
     const local = await findLocal(order);
-    if (!org || !sessionFiles) return createSessionRun({ ...common, sizeBefore: 0, found: local.found, store: null });
+    if (!org || !sessionFiles) {
+      return createSessionRun({ ...common, sizeBefore: 0, found: local.found, store: nowhere });
+    }
 
     const place = { store: join(org.mountPath, STORE), threadId, keys: keysOf(config) };
     const statePath = join(folder, `${fileNameOf(threadId)}.saves.json`);

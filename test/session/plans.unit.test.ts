@@ -1,5 +1,6 @@
 /** The pure parts: names, segments, deletions, heads. */
 import { expect, test } from "bun:test";
+import { chooseSave } from "../../src/session/choose-save.ts";
 import { planDeletions } from "../../src/session/plan-deletions.ts";
 import { planSegments } from "../../src/session/plan-segments.ts";
 import { parseHead } from "../../src/session/save-head.ts";
@@ -105,6 +106,19 @@ test("deletes keep the newest of its own, the proof, and what these refer to", (
   expect(planDeletions({ ...facts, names: many, own: many.map((name) => ({ name, refs: [] })) }).remove.length).toBe(
     64,
   );
+});
+
+test("what is no file is neither the newest save nor what the caller knows of", async () => {
+  const [hinted, folder, marked] = [nameOf(0, 5, "a", 0), nameOf(0, 9, "b", 0), nameOf(0, 9, "c", 0, true)];
+  const reader = { verify: async () => "no-file" as const, parentOf: async () => "no-file" as const };
+  const names = [folder, marked];
+  expect(await chooseSave(names, undefined, undefined, reader)).toEqual({
+    source: "none",
+    blind: false,
+    passedOver: [marked, folder],
+  });
+  const missed = await chooseSave(names, undefined, hinted, reader);
+  expect(missed).toMatchObject({ blind: true, reason: "the newest save of the thread is not on the volume yet" });
 });
 
 test("a head that is none says why", () => {

@@ -97,6 +97,7 @@ test("saves of an earlier key's folder are listed, read and removed there; new o
   const [newer, older] = [join(folder, `${++made}`), join(folder, `${++made}`)];
   await onDisk([older]).write("old", [Buffer.from("x")]);
   const saves = onDisk([newer, older]);
+  expect((await saves.stat("old"))?.bytes).toBe(1);
   await saves.list();
   await saves.write("new", [Buffer.from("y")]);
   expect([...(await saves.list())].sort()).toEqual(["new", "old"]);

@@ -153,6 +153,54 @@ test("changed on both sides: the volume's takes the place, the agent's goes on b
   expect(await treeOf(join(pod.volume, "skills"))).toMatchObject(both);
 });
 
+test("what two pods wrote into one another is given up after a while, and each one's version goes on beside it", async () => {
+  await using pod = await SkillsPod.open();
+  await using other = await pod.neighbour();
+  await pod.plant("rockets", { "SKILL.md": skillText("old") });
+  for (const each of [pod, other]) await each.bring();
+  // As on mounts that show neither the other's claim nor its files: the text of one, the hashes of the other.
+  await pod.write("rockets", { "SKILL.md": skillText("of this pod") });
+  await pod.giveBack();
+  const hashes = join(pod.volume, "skills/rockets", HASH_FILE);
+  const mine = await readFile(hashes);
+  await pod.plant("rockets", { "SKILL.md": skillText("old") });
+  await rm(hashes);
+  await other.write("rockets", { "SKILL.md": skillText("of the other pod") });
+  expect((await other.giveBack()).returned).toEqual(["rockets"]);
+  await writeFile(hashes, mine);
+
+  for (const each of [pod, other]) {
+    expect(await each.bring()).toMatchObject({ conflicts: [], leftOut: [{ name: "rockets", kept: true }] });
+    each.nowMs += 61_000;
+    const { conflicts } = await each.bring();
+    expect(conflicts).toMatchObject([{ name: "rockets" }]);
+    expect((await each.giveBack()).returned).toEqual([conflicts[0]?.keptAs ?? ""]);
+    expect((await each.bring()).conflicts).toEqual([]);
+  }
+  await using next = await pod.neighbour();
+  await next.bring();
+  expect(Object.values(await treeOf(next.skills)).sort()).toEqual([
+    skillText("of the other pod"),
+    skillText("of this pod"),
+  ]);
+});
+
+test("a skill that this disk does not take costs no other", async () => {
+  await using pod = await SkillsPod.open();
+  for (const name of ["a", "b", "c"]) await pod.plant(name, { "SKILL.md": skillText(name) });
+  const long = "x".repeat(256);
+  const files: VolumeFiles = {
+    ...diskFiles,
+    // A name that is one character too long for a file.
+    list: async (path) => (path.endsWith("/b") ? ["SKILL.md", long] : diskFiles.list(path)),
+    look: async (path) => (path.endsWith(long) ? { size: 1, mtimeMs: 1 } : diskFiles.look(path)),
+    read: async (path, maxBytes) => (path.endsWith(long) ? Buffer.from("x") : diskFiles.read(path, maxBytes)),
+  };
+  const brought = await pod.bring({}, files);
+  expect(brought.leftOut).toEqual([{ name: "b", reason: "it cannot be put in place: ENAMETOOLONG", kept: false }]);
+  expect(Object.keys(await treeOf(pod.skills))).toEqual(["a/SKILL.md", "c/SKILL.md"]);
+});
+
 test("a skills folder of the image's own wins; an empty one does not", async () => {
   await using pod = await SkillsPod.open();
   await pod.plant("rockets", { "SKILL.md": skillText("rockets") });

@@ -146,6 +146,39 @@ needsMount("files that reach the backend late, or cut short, are not taken by an
   expect(other.log.said.at(-1)).toMatchObject({ event: "skills incomplete" });
 });
 
+needsMount(
+  "two pods that return a skill before either's files reach the backend: both versions end there",
+  async () => {
+    await using own = await pod(["home"]);
+    await using other = await pod(["home"]);
+    const mine = await own.sidecar.mount("home", { writeBackMs: 60_000 });
+    const theirs = await other.sidecar.mount("home", { backing: mine.backing, writeBackMs: 60_000 });
+    await plant(mine, "skills/rockets", skillText("old"));
+    for (const each of [own, other]) await each.skills.bring();
+    for (const [each, text] of [
+      [own, "of this pod"],
+      [other, "of the other pod"],
+    ] as const) {
+      await writeFile(join(each.seen, "rockets/SKILL.md"), skillText(text));
+      await each.skills.afterRun({ checkout: each.checkout });
+      expect(each.log.said.at(-1)).toMatchObject({ event: "skills returned", fields: { returned: ["rockets"] } });
+    }
+    const settle = async (): Promise<void> => {
+      for (const mount of [mine, theirs]) await mount.writeBack();
+      for (const mount of [mine, theirs]) await mount.forgetListings();
+    };
+    await settle();
+    for (const each of [own, other]) {
+      await each.skills.bring();
+      await each.skills.afterRun({ checkout: each.checkout });
+      await settle();
+    }
+    const stored = Object.entries(await treeOf(join(mine.backing, "skills")));
+    const texts = stored.filter(([path]) => path.endsWith("/SKILL.md")).map(([, text]) => text);
+    expect(texts.sort()).toEqual([skillText("of the other pod"), skillText("of this pod")]);
+  },
+);
+
 needsMount("a thing left in the checkout is adopted, and the next pod has it", async () => {
   await using own = await pod(["home"]);
   const home = await own.sidecar.mount("home");

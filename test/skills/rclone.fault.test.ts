@@ -1,7 +1,7 @@
 /** Skills on what deployments have: rclone's mount of a WebDAV server, which keeps no times and gets files late. */
 import { expect, test } from "bun:test";
 import { existsSync } from "node:fs";
-import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
+import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { HASH_FILE } from "../../src/orgfs/skills/hash-file.ts";
 import { eventually } from "../support/daemon.ts";
@@ -52,6 +52,8 @@ needsRclone(
       return Object.keys(await treeOf(seen)).length === 2;
     });
     expect(await treeOf(seen)).toEqual(before);
+    const claims = join(home.backing, "skills/.dispatchd-claims");
+    await eventually(async () => (await readdir(claims)).length === 0);
     expect(log.said.filter(({ event }) => event.includes("both sides"))).toEqual([]);
   },
   60_000,

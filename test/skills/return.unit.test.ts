@@ -80,6 +80,32 @@ test("only what changed is written again once the volume has hashes", async () =
   expect(written.map((path) => path.split("/").at(-1))).toEqual(["SKILL.md", HASH_FILE]);
 });
 
+test("files and skills may have any name that objects of the language have", async () => {
+  await using pod = await SkillsPod.open();
+  await using next = await pod.neighbour();
+  await pod.bring();
+  const names = ["__proto__", "constructor", "toString"];
+  const files = Object.fromEntries(["SKILL.md", ...names].map((name) => [name, `about ${name}`]));
+  for (const name of names) await pod.write(name, files);
+  expect((await pod.giveBack()).returned.toSorted()).toEqual(names.toSorted());
+  expect(await next.bring()).toMatchObject({ count: 3, leftOut: [] });
+  expect(await treeOf(next.skills)).toEqual(await treeOf(pod.skills));
+  expect(Object.keys(await treeOf(next.skills)).length).toBe(12);
+  // One that the hashes do not name is taken as it is, one that they name and that is gone is missed.
+  await writeFile(join(pod.volume, "skills/toString/valueOf"), "by hand");
+  await rm(join(pod.volume, "skills/constructor/constructor"));
+  expect(await next.bring()).toMatchObject({ changed: ["toString"], leftOut: [{ name: "constructor", kept: true }] });
+
+  const set = join(pod.root, "org/public");
+  await pod.plant("set", { "one/SKILL.md": "one" }, set);
+  await pod.bringSets("public");
+  for (const name of names) await pod.plant("set", { [`${name}/SKILL.md`]: "x".repeat(17 << 20) }, set);
+  expect(await pod.bringSets("public")).toMatchObject({ sets: [{ count: 1 }], leftOut: [{}, {}, {}] });
+  for (const name of names) await pod.plant("set", { [`${name}/SKILL.md`]: "small" }, set);
+  expect(await pod.bringSets("public")).toMatchObject({ sets: [{ count: 4 }], leftOut: [], changed: ["set"] });
+  expect(await pod.bringSets("public")).toMatchObject({ sets: [{ count: 4 }], leftOut: [], changed: [] });
+});
+
 test("other times on the volume are no change of it", async () => {
   await using pod = await SkillsPod.open();
   await pod.plant("rockets", { "SKILL.md": skillText("old") });
@@ -207,14 +233,19 @@ test("what the volume lost again is given once more, what it kept and lost later
   expect((await pod.bring()).removed).toEqual(["rockets"]);
 });
 
+async function git(pod: SkillsPod, ...args: string[]): Promise<void> {
+  const identity = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main"];
+  await Bun.$`git ${identity} ${args}`.cwd(pod.checkout).quiet();
+}
+
 test("skills left in the checkout are adopted, tracked ones and links are not", async () => {
   await using pod = await SkillsPod.open();
   await pod.bring();
   const below = join(pod.checkout, ".agent/skills");
   await pod.plant("stray", { "SKILL.md": skillText("stray"), "notes.md": "notes" }, below);
   await pod.plant("project", { "SKILL.md": skillText("project") }, below);
-  mkdirSync(join(pod.checkout, ".git"));
-  await writeFile(join(pod.checkout, ".git/index"), `DIRC\0\0.agent/skills/project/SKILL.md\0\0`);
+  await git(pod, "init", "-q");
+  await git(pod, "add", ".agent/skills/project");
   await pod.plant("secret", { "notes.md": "" }, below);
   symlinkSync("/etc/passwd", join(below, "secret/SKILL.md"));
   symlinkSync("/etc", join(below, "linked"));
@@ -226,6 +257,35 @@ test("skills left in the checkout are adopted, tracked ones and links are not", 
   await pod.plant("stray", { "SKILL.md": skillText("improved") }, below);
   expect(await pod.giveBack()).toMatchObject({ adopted: ["stray"], conflicts: [] });
   expect(await readFile(join(pod.volume, "skills/stray/SKILL.md"), "utf8")).toBe(skillText("improved"));
+});
+
+test("where it cannot be told what git tracks nothing is adopted, and that is said", async () => {
+  const kinds: Record<string, (pod: SkillsPod) => Promise<void>> = {
+    "cut paths": (pod) => git(pod, "update-index", "--index-version", "4"),
+    "a split index": (pod) => git(pod, "update-index", "--split-index"),
+    "a repository elsewhere": (pod) => git(pod, "init", "-q", "--separate-git-dir", join(pod.root, "repository")),
+    "a cut file": (pod) => truncate(join(pod.checkout, ".git/index"), 5),
+    "another file": (pod) => writeFile(join(pod.checkout, ".git/index"), "none"),
+  };
+  for (const [kind, make] of Object.entries(kinds)) {
+    await using pod = await SkillsPod.open();
+    await pod.bring();
+    const below = join(pod.checkout, ".agent/skills");
+    await git(pod, "init", "-q");
+    for (const name of ["project", "project-two"]) await pod.plant(name, { "SKILL.md": skillText("project") }, below);
+    await git(pod, "add", ".");
+    await make(pod);
+    await pod.plant("no-skill", { "README.md": "" }, below);
+    const { adopted, leftOut } = await pod.giveBack();
+    expect([kind, adopted]).toEqual([kind, []]);
+    const reason = "it may be the project's own: what git tracks there cannot be told";
+    expect(leftOut).toMatchObject(["project", "project-two"].map((name) => ({ name, reason })));
+  }
+  await using fresh = await SkillsPod.open();
+  await fresh.bring();
+  await git(fresh, "init", "-q");
+  await fresh.plant("stray", { "SKILL.md": skillText("stray") }, join(fresh.checkout, ".agent/skills"));
+  expect((await fresh.giveBack()).adopted).toEqual(["stray"]);
 });
 
 test("a stray whose name is taken is adopted beside it", async () => {

@@ -8,6 +8,7 @@ import { mkdir, mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
+import { RequestCounter } from "./request-counter.ts";
 import { mountsMissing } from "./wedgefs/index.ts";
 import { unmount } from "./wedgefs/native.ts";
 
@@ -24,6 +25,8 @@ export class RcloneVolume {
     private readonly folder: string,
     private readonly server: ChildProcess,
     private readonly mounter: ChildProcess,
+    /** What the mount asks of the backend. */
+    readonly requests: RequestCounter,
   ) {}
 
   static async mount(mountPoint: string, listings = "1s"): Promise<RcloneVolume> {
@@ -32,15 +35,15 @@ export class RcloneVolume {
     const backing = join(folder, "backing");
     for (const path of [mountPoint, backing]) await mkdir(path, { recursive: true });
     const server = rclone(folder, "serve", "webdav", backing, "--addr", "127.0.0.1:0");
-    const url = await lineWith(server, /http:\/\/127\.0\.0\.1:\d+\//);
+    const requests = await RequestCounter.before(await lineWith(server, /http:\/\/127\.0\.0\.1:\d+\//));
     const caching = ["--vfs-cache-mode", "writes", "--vfs-write-back", "100ms", "--dir-cache-time", listings];
     const once = ["--retries", "1", "--low-level-retries", "1"];
-    const mounter = rclone(folder, "mount", ":webdav:", mountPoint, "--webdav-url", url, ...caching, ...once);
+    const mounter = rclone(folder, "mount", ":webdav:", mountPoint, "--webdav-url", requests.url, ...caching, ...once);
     while (!(await isMounted(mountPoint))) {
       if (mounter.exitCode !== null) throw new Error("rclone could not mount");
       await Bun.sleep(10);
     }
-    return new RcloneVolume(mountPoint, backing, folder, server, mounter);
+    return new RcloneVolume(mountPoint, backing, folder, server, mounter, requests);
   }
 
   /** From now on the backend takes requests and answers none. */
@@ -57,6 +60,7 @@ export class RcloneVolume {
       child.kill("SIGKILL");
       await exited;
     }
+    await this.requests[Symbol.asyncDispose]();
     unmount(this.mountPoint);
     await rm(this.folder, { recursive: true, force: true });
   }

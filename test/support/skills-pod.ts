@@ -64,7 +64,7 @@ export class SkillsPod implements AsyncDisposable {
   }
 
   giveBack(options: Partial<ReturnInput> = {}, files?: VolumeFiles): Promise<ReturnedSkills> {
-    const input = { ...this.#input("home", this.volume), checkouts: [this.checkout], quietMs: 0, patienceMs: 50 };
+    const input = { ...this.#input("home", this.volume), checkouts: [this.checkout], quietMs: 0, patienceMs: 20 };
     return returnSkills({ ...input, ...options }, files);
   }
 

@@ -22,6 +22,8 @@ beforeAll(async () => {
 afterAll(() => sidecar[Symbol.asyncDispose]());
 
 const NO_CHECKPOINTS = { CHECKPOINT_MS: "60000" };
+/** The product's own: where nothing hangs, nothing is to be given up because the machine is busy. */
+const LONG_BUDGETS = { SESSION_IO_BUDGET_MS: undefined, ORG_READY_BUDGET_MS: undefined };
 const key = (): string => randomBytes(32).toString("base64url");
 
 async function filesBelow(folder: string): Promise<string[]> {
@@ -226,8 +228,8 @@ for (const [what, errno] of [
 
 test("a skill goes from the agent of one pod to that of another, also when it changes; both versions are kept", async () => {
   await using own = await volume();
-  await using one = await Pod.start({ sidecar: own.sidecar });
-  await using other = await Pod.start({ sidecar: own.sidecar });
+  await using one = await Pod.start({ sidecar: own.sidecar, env: LONG_BUDGETS });
+  await using other = await Pod.start({ sidecar: own.sidecar, env: LONG_BUDGETS });
   const skill = "$HOME/.claude/skills/weaving";
   const write = (text: string): Step => ({ sh: `mkdir -p ${skill}; echo '${text}' > ${skill}/SKILL.md`, wait: true });
   const seen = async (pod: Pod): Promise<Record<string, string>> => {

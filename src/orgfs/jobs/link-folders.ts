@@ -2,7 +2,7 @@
  * The links of a run in `<APP_ROOT>/org`, on the pod's own disk, and the folders on the volumes that they lead to. Two
  * jobs: a volume that hangs keeps no link from being made, and no stale one in place.
  */
-import { chown, lstat, mkdir, readlink, rename, rm, symlink } from "node:fs/promises";
+import { lchown, lstat, mkdir, readlink, rename, rm, symlink } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { errnoOf } from "../../errors.ts";
 import { randomHex } from "../../random-hex.ts";
@@ -68,6 +68,6 @@ export async function makeFolder({
 }): Promise<null> {
   const made = await mkdir(path, { recursive: true });
   // A mount without owners refuses, and then its folders are open to whom its options say.
-  if (made !== undefined && owner) await chown(path, owner.uid, owner.gid).catch(() => {});
+  if (made !== undefined && owner) await lchown(path, owner.uid, owner.gid).catch(() => {});
   return null;
 }

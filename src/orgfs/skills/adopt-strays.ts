@@ -1,10 +1,11 @@
 /**
  * Skills that the agent left in its checkout, in the `skills` folder of a hidden folder there, where it looks for a
  * project's own: copied among the org's own skills, so that they outlive the pod. What the repository tracks is a
- * project's own and stays out. All of it is the pod's own disk, and the agent's: nothing is followed or waited for.
+ * project's own and stays out; where that cannot be told, all stay out. All of it is the pod's own disk, and the agent's: nothing is followed or waited for.
  */
 import { existsSync, lstatSync, realpathSync } from "node:fs";
 import { join } from "node:path";
+import { errnoOf } from "../../errors.ts";
 import { enterFolder, lookAtSkill, type OpenFolder, readPodSkill } from "./agent-tree.ts";
 import { versionOf } from "./hash-file.ts";
 import type { Conflict, LeftOut, ReturnInput } from "./jobs.ts";
@@ -61,6 +62,22 @@ export function adoptStrays(
     if (as.name !== name) conflicts.push({ name, keptAs: as.name });
   }
 
+  /** One that this disk does not take holds up none. */
+  function tryToAdopt(folder: OpenFolder, name: string, place: string): void {
+    try {
+      adopt(folder, name, place);
+    } catch (error) {
+      const code = errnoOf(error);
+      if (code === undefined) throw error;
+      leftOut.push({ name, reason: `it cannot be adopted: ${code}`, kept: false });
+    }
+  }
+
+  function leaveOut(skills: OpenFolder, name: string): void {
+    if (!skills.enter(name, lookAtSkill)) return;
+    leftOut.push({ name, reason: "it may be the project's own: what git tracks there cannot be told", kept: false });
+  }
+
   /** Under which name a stray is taken in; not put there when it is there already. */
   function nameFor(name: string, version: string, before: AdoptionRecord | undefined): { name: string; put: boolean } {
     const versionAt = (at: string): string | undefined => {
@@ -78,14 +95,14 @@ export function adoptStrays(
 
   for (const checkout of checkouts) {
     enterFolder(realPlace(checkout, agent), (root) => {
-      const index = root.enter(".git", (git) => git.read("index", MAX_INDEX_BYTES));
+      const tracks = trackedIn(root);
       for (const hidden of root.names.filter((name) => name.startsWith(".") && name !== ".git")) {
         root.enter(hidden, (inner) =>
           inner.enter("skills", (skills) => {
             for (const name of skills.names.filter(isSkillName)) {
               const path = `${hidden}/skills/${name}`;
-              if (index?.includes(`${path}/`)) continue;
-              skills.enter(name, (folder) => adopt(folder, name, join(checkout, path)));
+              if (tracks === undefined) leaveOut(skills, name);
+              else if (!tracks(path)) skills.enter(name, (folder) => tryToAdopt(folder, name, join(checkout, path)));
             }
           }),
         );
@@ -93,6 +110,24 @@ export function adoptStrays(
     });
   }
   return { adopted, conflicts, leftOut };
+}
+
+/**
+ * Does git track something in this folder of the checkout? Undefined: it cannot be told. Its index holds the paths as they
+ * are in versions 2 and 3; in version 4 they are cut, and a split one holds a part of them.
+ */
+function trackedIn(root: OpenFolder): ((path: string) => boolean) | undefined {
+  if (!root.look(".git")) return () => false;
+  // Undefined for what is no folder: a work tree whose repository is elsewhere.
+  return root.enter(".git", (git) => {
+    if (!git.look("index")) return { tracks: () => false };
+    if (git.names.some((name) => name.startsWith("sharedindex."))) return undefined;
+    const index = git.read("index", MAX_INDEX_BYTES);
+    const head = index?.toString("latin1", 0, 8) ?? "";
+    return index && ["DIRC\0\0\0\x02", "DIRC\0\0\0\x03"].includes(head)
+      ? { tracks: (path: string) => index.includes(`${path}/`) }
+      : undefined;
+  })?.tracks;
 }
 
 /** A checkout may be a link that the pod's owner made; one that the agent may have made is not followed. */

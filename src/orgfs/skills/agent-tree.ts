@@ -74,17 +74,18 @@ export function lookAtSkill(folder: OpenFolder): PodSkill | undefined {
 
 /** The content of a skill, file by file. Undefined: it changed so that it cannot be read any more. */
 export function readPodSkill(folder: OpenFolder, take?: (path: string, bytes: Buffer) => void): FileSums | undefined {
-  const sums: Record<string, FileSums[string]> = {};
+  // A file may be called `__proto__`.
+  const sums = new Map<string, FileSums[string]>();
   let rest = MAX_SKILL_BYTES;
   const whole = walk(folder, (inFolder, name, path) => {
     const bytes = inFolder.read(name, rest);
     if (!bytes) return false;
     rest -= bytes.length;
-    sums[path] = sumOf(bytes);
+    sums.set(path, sumOf(bytes));
     take?.(path, bytes);
     return true;
   });
-  return whole && SKILL_FILE in sums ? sums : undefined;
+  return whole && sums.has(SKILL_FILE) ? Object.fromEntries(sums) : undefined;
 }
 
 type VisitFile = (folder: OpenFolder, name: string, path: string, found: Stats) => boolean;

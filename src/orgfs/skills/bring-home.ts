@@ -9,9 +9,11 @@
  *                                    the pod had written there, when another overwrote it unseen
  *     the volume's is gone           the pod's goes too, if it is as last and the volume once kept it
  *
- * A copy whose hashes differ from what its file of hashes says is not taken.
+ * A copy whose hashes differ from what its file of hashes says is not taken. One that stays so was written by two pods at
+ * once, on a mount with old listings, and nobody can read it: what this pod had written there goes on under another name.
  */
 import { join } from "node:path";
+import { errnoOf } from "../../errors.ts";
 import { eachAtATime } from "./each-at-a-time.ts";
 import { versionOf } from "./hash-file.ts";
 import type { BroughtHome, Conflict, HomeInput, LeftOut } from "./jobs.ts";
@@ -25,6 +27,8 @@ import { diskFiles, limitCalls, type VolumeFiles, VolumeHangs } from "./volume-f
 import { listSkill, readSkill, type SkillContent, SkillTrouble } from "./volume-skill.ts";
 import { writeCopy } from "./write-copy.ts";
 
+/** Late files have come by then. */
+const GIVEN_UP_AFTER_MS = 60_000;
 /** A skill that this pod wrote counts as kept by the volume when its listing shows it this long after. */
 const PROVED_AFTER_MS = 60_000;
 
@@ -66,7 +70,10 @@ export async function bringHome(input: HomeInput, files: VolumeFiles = diskFiles
       }
       return;
     }
-    if (record?.refused?.remote === listing.signature) throw new SkillTrouble(record.refused.reason, true);
+    if (record?.refused?.remote === listing.signature) {
+      rescue(name, record);
+      throw new SkillTrouble(record.refused.reason, true);
+    }
     const staged = newFolder(folders.staging);
     try {
       const content = await readSkill(volume, dir, listing, (path, bytes) => writeCopy(staged, path, bytes));
@@ -74,7 +81,8 @@ export async function bringHome(input: HomeInput, files: VolumeFiles = diskFiles
     } catch (error) {
       if (error instanceof SkillTrouble && error.lasting) {
         const base: SkillRecord = record ?? { name, base: null, files: {}, remote: "" };
-        records.write(name, { ...base, refused: { remote: listing.signature, reason: error.reason } });
+        const refused = { remote: listing.signature, reason: error.reason, sinceMs: input.nowMs };
+        records.write(name, { ...base, refused });
       }
       throw error;
     }
@@ -103,6 +111,17 @@ export async function bringHome(input: HomeInput, files: VolumeFiles = diskFiles
       ...(stillMine?.mine ? { mine: true } : {}),
       ...(stillMine?.returnedAtMs === undefined ? {} : { returnedAtMs: stillMine.returnedAtMs }),
     });
+  }
+
+  /** What this pod wrote can be read nowhere but here. */
+  function rescue(name: string, record: SkillRecord): void {
+    const { mine, ...rest } = record;
+    if (!mine || !record.refused || input.nowMs - record.refused.sinceMs <= GIVEN_UP_AFTER_MS) return;
+    const found = home.look(name);
+    // What the agent made of it meanwhile is put beside it by its return.
+    if (!found || home.versionOf(name, found, record) !== record.base) return;
+    keepAside(name);
+    records.write(name, rest);
   }
 
   function keepAside(name: string): void {
@@ -139,8 +158,7 @@ export async function bringHome(input: HomeInput, files: VolumeFiles = diskFiles
         await suspects.watch(name, () => bring(name));
       } catch (error) {
         if (error instanceof VolumeHangs) hung = true;
-        else if (!(error instanceof SkillTrouble)) throw error;
-        leaveOut(name, error instanceof SkillTrouble ? error.reason : "the volume does not answer");
+        leaveOut(name, reasonOf(error));
       }
     });
     if (names) prune(new Set(names));
@@ -149,6 +167,15 @@ export async function bringHome(input: HomeInput, files: VolumeFiles = diskFiles
     hung = true;
   }
   return { hung, leftOut, count: home.skills().size, changed, removed, conflicts, link };
+}
+
+function reasonOf(error: unknown): string {
+  if (error instanceof SkillTrouble) return error.reason;
+  if (error instanceof VolumeHangs) return "the volume does not answer";
+  const code = errnoOf(error);
+  if (code === undefined) throw error;
+  // The pod's own disk, or the agent, that is at its copies at the same time.
+  return `it cannot be put in place: ${code}`;
 }
 
 /** Did a pod that had not seen this one's version put its own in the place? */

@@ -9,6 +9,7 @@
 import { cpSync, existsSync, mkdirSync, readdirSync, renameSync } from "node:fs";
 import { basename, join } from "node:path";
 import { fileNameOf } from "../../disk.ts";
+import { errnoOf } from "../../errors.ts";
 import { randomHex } from "../../random-hex.ts";
 import { eachAtATime } from "./each-at-a-time.ts";
 import type { BroughtSets, LeftOut, SetsInput } from "./jobs.ts";
@@ -46,17 +47,17 @@ export async function bringSets(input: SetsInput, files: VolumeFiles = diskFiles
     return record && existsSync(record.dir) ? record : undefined;
   };
 
-  async function bringSet(set: string, dir: string): Promise<void> {
-    const listing = skillPlaces(volume, set, dir);
-    const places = await (input.layout === "one" ? listing : troubleOf(listing));
+  async function bringSet(set: string, place: SetPlace): Promise<void> {
+    const { dir } = place;
+    const places = await troubleOf(skillPlaces(volume, set, place));
     const current = currentOf(set);
     const plugin = pluginName(set);
     const stagedRoot = newFolder(folders.staging);
     const staged = join(stagedRoot, plugin, "skills");
     mkdirSync(staged, { recursive: true, mode: 0o755 });
-    const now: Record<string, string> = {};
+    const now = new Map<string, string>();
     const keep = (name: string): boolean => {
-      if (!current || current.skills[name] === undefined) return false;
+      if (!current || !Object.hasOwn(current.skills, name)) return false;
       cpSync(join(current.dir, "skills", name), join(staged, name), { recursive: true });
       return true;
     };
@@ -68,7 +69,7 @@ export async function bringSets(input: SetsInput, files: VolumeFiles = diskFiles
       takeAway(join(staged, name), folders.staging);
       const kept = keep(name);
       // Read again the next time, whatever the listing says.
-      if (kept) now[name] = "";
+      if (kept) now.set(name, "");
       leftOut.push({ name: `${set}/${name}`, reason, kept });
     };
     const bringSkill = async (name: string, from: string): Promise<void> => {
@@ -85,7 +86,7 @@ export async function bringSets(input: SetsInput, files: VolumeFiles = diskFiles
         mkdirSync(join(staged, name), { mode: 0o755 });
         await readSkill(volume, from, listing, (path, content) => writeCopy(join(staged, name), path, content));
       }
-      now[name] = listing.signature;
+      now.set(name, listing.signature);
     };
     for (const name of spared) without(name, "reading it took too long before");
     await eachAtATime(READS_AT_A_TIME, tried, async (name) => {
@@ -95,17 +96,17 @@ export async function bringSets(input: SetsInput, files: VolumeFiles = diskFiles
         await suspects.watch(name, () => bringSkill(name, from));
       } catch (error) {
         if (error instanceof VolumeHangs) hung = true;
-        else if (error instanceof SkillTrouble) without(name, error.reason);
-        else throw error;
+        else without(name, reasonOf(error));
       }
     });
-    if (beyond > 0 && Object.keys(now).length > 0) {
+    if (beyond > 0 && now.size > 0) {
       leftOut.push({ name: set, reason: `${beyond} folders beyond the first ${MAX_VOLUME_SKILLS}`, kept: false });
     }
-    if (hung || (current && sameSkills(current.skills, now))) return;
+    const skillsNow = Object.fromEntries(now);
+    if (hung || (current && sameSkills(current.skills, skillsNow))) return;
     const copy = join(folders.setCopies, randomHex(8));
     renameSync(stagedRoot, copy);
-    records.write(keyOf(set), { name: keyOf(set), dir: join(copy, plugin), skills: now });
+    records.write(keyOf(set), { name: keyOf(set), dir: join(copy, plugin), skills: skillsNow });
     changed.push(set);
   }
 
@@ -114,14 +115,13 @@ export async function bringSets(input: SetsInput, files: VolumeFiles = diskFiles
     hung = true;
     return undefined;
   });
-  for (const [set, dir] of listed ?? []) {
+  for (const [set, place] of listed ?? []) {
     try {
       if (hung) break;
-      await bringSet(set, dir);
+      await bringSet(set, place);
     } catch (error) {
       if (error instanceof VolumeHangs) hung = true;
-      else if (!(error instanceof SkillTrouble)) throw error;
-      else leftOut.push({ name: set, reason: error.reason, kept: currentOf(set) !== undefined });
+      else leftOut.push({ name: set, reason: reasonOf(error), kept: currentOf(set) !== undefined });
     }
   }
 
@@ -144,22 +144,30 @@ export async function bringSets(input: SetsInput, files: VolumeFiles = diskFiles
   return { hung, leftOut, sets: sets.sort((one, other) => (one.name < other.name ? -1 : 1)), changed };
 }
 
-async function listSets(volume: VolumeFiles, input: SetsInput): Promise<ReadonlyMap<string, string>> {
+interface SetPlace {
+  readonly dir: string;
+  /** What is in it, if that is known already. */
+  readonly names?: readonly string[];
+}
+
+/** Throws when the volume itself cannot be listed. */
+async function listSets(volume: VolumeFiles, input: SetsInput): Promise<ReadonlyMap<string, SetPlace>> {
   // With the dot, the mount itself may be reached over a link: the pod's owner made it.
-  const root = `${input.mountPath}/.`;
-  if (input.layout === "one") return new Map([[input.volume, root]]);
-  const names = (await volume.list(root)) ?? [];
+  const dir = `${input.mountPath}/.`;
+  const names = (await volume.list(dir)) ?? [];
+  if (input.layout === "one") return new Map([[input.volume, { dir, names }]]);
   return new Map(
     names
       .filter(isSkillName)
       .sort()
-      .map((name) => [name, join(input.mountPath, name)]),
+      .map((name) => [name, { dir: join(input.mountPath, name) }]),
   );
 }
 
 /** The folders of a set that may be skills: below its `skills` folder, itself, or those in it. */
-async function skillPlaces(volume: VolumeFiles, set: string, dir: string): Promise<ReadonlyMap<string, string>> {
-  const names = (await volume.list(dir)) ?? [];
+async function skillPlaces(volume: VolumeFiles, set: string, place: SetPlace): Promise<ReadonlyMap<string, string>> {
+  const { dir } = place;
+  const names = place.names ?? (await volume.list(dir)) ?? [];
   if (names.includes(SKILL_FILE)) return new Map([[set, dir]]);
   const inner = names.includes("skills") ? await volume.list(join(dir, "skills")) : undefined;
   const isSet = inner !== undefined && !inner.includes(SKILL_FILE);
@@ -170,6 +178,13 @@ async function skillPlaces(volume: VolumeFiles, set: string, dir: string): Promi
       .sort()
       .map((name) => [name, join(below, name)]),
   );
+}
+
+function reasonOf(error: unknown): string {
+  if (error instanceof SkillTrouble) return error.reason;
+  const code = errnoOf(error);
+  if (code === undefined) throw error;
+  return `it cannot be put in place: ${code}`;
 }
 
 function sameSkills(one: Readonly<Record<string, string>>, other: Readonly<Record<string, string>>): boolean {

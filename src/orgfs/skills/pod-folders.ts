@@ -19,7 +19,6 @@ import {
   chmodSync,
   existsSync,
   lchownSync,
-  lstatSync,
   mkdirSync,
   readdirSync,
   readFileSync,
@@ -29,6 +28,7 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import { fileNameOf } from "../../disk.ts";
+import { errnoOf } from "../../errors.ts";
 import { randomHex } from "../../random-hex.ts";
 
 export interface Owner {
@@ -106,9 +106,13 @@ export function publish(staged: string, target: string, staging: string): void {
 
 /** Removes whatever has this name, a link included and never followed. */
 export function takeAway(target: string, staging: string): void {
-  if (!lstatSync(target, { throwIfNoEntry: false })) return;
   const aside = join(staging, randomHex(8));
-  renameSync(target, aside);
+  try {
+    renameSync(target, aside);
+  } catch (error) {
+    if (errnoOf(error) === "ENOENT") return;
+    throw error;
+  }
   rmSync(aside, { recursive: true, force: true });
 }
 

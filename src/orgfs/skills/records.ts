@@ -27,7 +27,7 @@ export interface SkillRecord {
   /** The volume's listing then; empty: to be read again whatever it says. */
   readonly remote: string;
   /** A listing whose files cannot be believed, and why: not read again before it changes. */
-  readonly refused?: { readonly remote: string; readonly reason: string };
+  readonly refused?: { readonly remote: string; readonly reason: string; readonly sinceMs: number };
   /** The pod's files then, so that they need not be read to see that they are the same. */
   readonly local?: string;
   /** Set while this pod is the only one known to have it: the volume took it, which is not yet to keep it. */

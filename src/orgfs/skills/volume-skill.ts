@@ -73,22 +73,23 @@ export async function readSkill(
   take: (path: string, bytes: Buffer) => void,
 ): Promise<SkillContent> {
   const said = await readHashFile(volume, dir, listing);
-  const sums: Record<string, FileSums[string]> = {};
+  // A file may be called `__proto__`.
+  const sums = new Map<string, FileSums[string]>();
   for (const [path, { size }] of listing.files) {
     if (path === HASH_FILE) continue;
-    const stated = said?.files[path];
+    const stated = said && Object.hasOwn(said.files, path) ? said.files[path] : undefined;
     // Known without reading: a file that is still being written, or was cut.
     if (stated && stated.size !== size) throw differs(path);
     const bytes = await troubleOf(volume.read(join(dir, path), MAX_SKILL_BYTES));
     const sum = sumOf(bytes);
     if (stated && stated.sha256 !== sum.sha256) throw differs(path);
     if (bytes.length !== size) throw new SkillTrouble(`${path} changes while it is read`, false);
-    sums[path] = sum;
+    sums.set(path, sum);
     take(path, bytes);
   }
-  const missing = Object.keys(said?.files ?? {}).find((path) => !(path in sums));
+  const missing = Object.keys(said?.files ?? {}).find((path) => !sums.has(path));
   if (missing !== undefined) throw differs(missing);
-  return { files: sums, ancestors: said?.ancestors };
+  return { files: Object.fromEntries(sums), ancestors: said?.ancestors };
 }
 
 async function readHashFile(volume: VolumeFiles, dir: string, listing: SkillListing): Promise<Hashes | undefined> {
