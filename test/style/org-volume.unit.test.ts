@@ -21,7 +21,13 @@ const PARTS_OF_THE_DAEMON = [
 ];
 
 /** They touch the pod's own disk alone, for the daemon and for the worker. */
-const LOCAL_DISK = new Set(["disk.ts", "agent-folder.ts", "process/native.ts", "session/disk-staging.ts"]);
+const LOCAL_DISK = new Set([
+  "disk.ts",
+  "agent-folder.ts",
+  "process/native.ts",
+  "session/disk-staging.ts",
+  "session/disk-state-file.ts",
+]);
 
 const FILE_CALLS = /from "node:fs(\/promises)?"|from "chokidar"|import\("chokidar"\)|\bBun\.(file|write|spawn|\$)/;
 const KNOWS_VOLUMES = /\b(mountPathOf|orgRootOf|orgRoot)\b|\(\w+, "org"[,)]|\/org\//;
