@@ -15,7 +15,7 @@ const EXIT_UNABLE = 1;
 const EXIT_USAGE = 2;
 const EXIT_INTERNAL = 70;
 
-const PARENT_POLL_MS = 250;
+const PARENT_POLL_MS = 400;
 /** For the files of the calls that wait, and for what was written to be taken. */
 const LAST_STEPS_MS = 500;
 /** The arguments of a call may be as large, and it still hears that they are too large. */
@@ -76,7 +76,7 @@ export async function runShim(program: ShimProgram): Promise<number> {
     say(`cannot serve the tools of this run: ${messageOf(error)}`);
     return EXIT_UNABLE;
   }
-  server.onerror = (error) => say(messageOf(error).slice(0, 500));
+  server.onerror = (error) => say(messageOf(error).replace(/\s+/g, " ").slice(0, 500));
   server.onclose = () => ended.resolve(EXIT_UNABLE);
   await server.connect(new StdioServerTransport(program.stdin, program.stdout, { maxBufferSize: MAX_MESSAGE_BYTES }));
   const code = await ended.promise;
