@@ -1,11 +1,13 @@
 /**
- * A harness that does what its prompt says: the user message is JSON, a list of steps. Run by Bun as a program; see
- * `Step` for what it can do. Every turn that starts appends `runId#attempt` to the file named by HARNESS_STARTS.
+ * A harness that does what its prompt says: the user message is JSON, a list of steps; without one, as on a resume,
+ * they are `input.steps`, or `RESUMED`. Run by Bun as a program; see `Step` for what it can do. Every turn that starts appends `runId#attempt` to the file named by HARNESS_STARTS.
  */
 import { spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { appendFileSync, existsSync, mkdirSync, readFileSync, writeFileSync, writeSync } from "node:fs";
 import { join } from "node:path";
+import type { TurnDocument } from "../../src/harness/port.ts";
+import { announcementOf, type ScriptedCall, ScriptedCalls } from "./scripted-calls.ts";
 
 export type Step =
   /** A frame of these chunks. */
@@ -28,8 +30,14 @@ export type Step =
   | { waitFor: string }
   /** Makes the file, with the document's JSON in it when `document` is set, or the environment's. */
   | { touch: string; document?: true; env?: true }
-  /** A shell command: `wait` for its end, or leave it behind with our stdout and stderr. */
+  /** A shell command: `wait` for its end, or leave it behind with our stdout and stderr. `$RELAY` is the directory. */
   | { sh: string; wait?: true }
+  /** Calls of the run's tools, all at once, through the shim. A result that ends the turn ends it: no step follows. */
+  | { calls: ScriptedCall[] }
+  /** The same, announced, and parked by the harness itself: the turn ends with them. */
+  | { parks: (ScriptedCall & { reason?: string; message?: string })[] }
+  /** What the document has of answers to an earlier run's questions, in a `data-answers` chunk. */
+  | { showAnswers: true }
   | { ignoreTerm: true }
   | { exit: number }
   | { signal: NodeJS.Signals };
@@ -42,6 +50,7 @@ export const CLOSE = { chunks: [{ type: "text-end", id: "t" }, { type: "finish-s
 export const FINISHED = {
   json: { chunks: [], outcome: { type: "finished", usage: { outputTokens: 3 } } },
 } satisfies Step;
+export const RESUMED: readonly Step[] = [OPEN, { showAnswers: true }, CLOSE, FINISHED];
 
 function write(bytes: Buffer): void {
   for (let done = 0; done < bytes.length; ) {
@@ -76,7 +85,13 @@ async function until(test: () => boolean): Promise<void> {
   while (!test()) await Bun.sleep(3);
 }
 
-async function take(step: Step, document: Parameters<typeof speak>[1]): Promise<void> {
+function endTurn(outcome: object): never {
+  say({ chunks: [{ type: "finish-step" }, { type: "finish", finishReason: "stop" }] });
+  say({ chunks: [], outcome });
+  process.exit(0);
+}
+
+async function take(step: Step, document: TurnDocument, calls: ScriptedCalls): Promise<void> {
   if ("chunks" in step) return say({ chunks: step.chunks });
   if ("deltas" in step) {
     const lines: string[] = [];
@@ -104,10 +119,24 @@ async function take(step: Step, document: Parameters<typeof speak>[1]): Promise<
     return writeFileSync(step.touch, content);
   }
   if ("sh" in step) {
-    const child = spawn("/bin/sh", ["-c", step.sh], { stdio: ["ignore", "inherit", "inherit"] });
+    const args = document.shim?.args ?? [];
+    const env = { ...process.env, RELAY: args[args.indexOf("--relay") + 1] ?? "" };
+    const child = spawn("/bin/sh", ["-c", step.sh], { stdio: ["ignore", "inherit", "inherit"], env });
     if (step.wait) await new Promise((resolve) => child.on("exit", resolve));
     return;
   }
+  if ("calls" in step) {
+    if (await calls.make(step.calls)) endTurn({ type: "finished" });
+    return;
+  }
+  if ("parks" in step) {
+    say({ chunks: step.parks.map(announcementOf) });
+    const interrupts = step.parks.map(({ id, name, input = {}, reason, message }) => ({
+      ...{ toolCallId: id, toolName: name, input, reason, message },
+    }));
+    return endTurn({ type: "interrupt", interrupts });
+  }
+  if ("showAnswers" in step) return say({ chunks: [{ type: "data-answers", data: document.answers }] });
   if ("ignoreTerm" in step) return void process.on("SIGTERM", () => {});
   if ("signal" in step) {
     process.kill(process.pid, step.signal);
@@ -116,13 +145,17 @@ async function take(step: Step, document: Parameters<typeof speak>[1]): Promise<
   process.exit(step.exit);
 }
 
+function stepsOf({ userMessage, steps = RESUMED }: Readonly<Record<string, unknown>>): readonly Step[] {
+  if (userMessage === undefined) return steps as readonly Step[];
+  const { parts, content } = userMessage as { parts?: readonly { text: string }[]; content?: string };
+  return JSON.parse(parts?.[0]?.text ?? content ?? String(userMessage));
+}
+
 if (import.meta.main) {
-  const document = JSON.parse(await Bun.stdin.text());
+  const document = JSON.parse(await Bun.stdin.text()) as TurnDocument;
   const starts = process.env.HARNESS_STARTS;
   if (starts) appendFileSync(starts, `${document.runId}#${document.attempt}\n`);
-  const message = document.input.userMessage;
-  for (const step of JSON.parse(message.parts?.[0]?.text ?? message.content ?? message) as Step[]) {
-    await take(step, document);
-  }
+  const calls = new ScriptedCalls(document.shim, (chunks) => say({ chunks }));
+  for (const step of stepsOf(document.input)) await take(step, document, calls);
   process.exit(0);
 }
