@@ -72,3 +72,59 @@ test("calls of the conversation itself are announced before they are made", asyn
     expect(announcedAt(running, String(call.meta["claudecode/toolUseId"]))).toBeLessThan(call.atMs + SLACK_MS);
   }
 });
+
+/** How long after the last parked call of the turn its outcome came. */
+function msToOutcome(bench: HarnessBench, running: RunningTurn): number {
+  const at = running.arrivals[running.lines.findIndex((line) => line.outcome)] ?? Number.POSITIVE_INFINITY;
+  return at - Math.max(...bench.shimCalls().flatMap((call) => (call.tool === "ask" ? [call.atMs] : [])));
+}
+
+const TOOLS = {
+  ask: { type: "pause" },
+  lookup: { type: "text", text: "found" },
+  broken: { type: "failure", text: "no" },
+} as const;
+const look = { description: "look", prompt: "Look.", subagent_type: "Explore", run_in_background: true };
+
+test.each([
+  ["two at once", calls(["mcp__tools__ask", {}, "call-1"], ["mcp__tools__ask", {}, "call-2"])],
+  ["ten at once", calls(...Array.from({ length: 10 }, (_, n) => ["mcp__tools__ask", { n }, `call-${n}`] as const))],
+  ["beside a faster call", calls(["Bash", { command: "true" }, "other"], ["mcp__tools__ask", {}, "call-1"])],
+  ["beside a slower call", calls(["mcp__tools__ask", {}, "call-1"], ["Bash", { command: "sleep 0.3" }, "other"])],
+  ["beside a call that fails", calls(["mcp__tools__ask", {}, "call-1"], ["mcp__tools__broken", {}, "other"])],
+  ["beside a subagent in the background", calls(["Agent", look, "other"], ["mcp__tools__ask", {}, "call-1"])],
+])("a parked call ends the turn, %s", async (_case, turn) => {
+  await using bench = await HarnessBench.open();
+  bench.model.push(turn, { ...says("Never heard.", { delayMs: 20_000 }), to: "subagent" });
+  const running = bench.start({ shim: bench.shim(TOOLS) });
+  const ended = await running.finished;
+  expect(ended.outcome?.type).toBe("finished");
+  expect(ended.chunks.at(-1)).toMatchObject({ type: "finish", finishReason: "tool-calls" });
+  expect(ended.chunks.filter((chunk) => chunk.type === "error" || chunk.type === "abort")).toEqual([]);
+  // One answer of the model, and nothing is asked of it after that.
+  expect(bench.mainRequests()).toHaveLength(1);
+  expect(ended.message?.parts.filter((part) => part.type === "step-start")).toHaveLength(1);
+  expect(msToOutcome(bench, running)).toBeLessThan(1000);
+});
+
+test("a call in a read-only turn and in plan mode is permitted", async () => {
+  for (const input of [{ mode: "plan" }, { toolApprovalLevel: "readonly" }]) {
+    await using bench = await HarnessBench.open();
+    bench.model.push(calls(["mcp__tools__ask", {}, "call-1"]));
+    const turn = await bench.run({ input, shim: bench.shim(TOOLS) });
+    expect(turn.chunks.at(-1)).toMatchObject({ type: "finish", finishReason: "tool-calls" });
+    expect(bench.shimCalls()).toHaveLength(1);
+  }
+});
+
+test("an answer of 256 KiB reaches the model whole, and a call has the time that the shim may take", async () => {
+  await using bench = await HarnessBench.open();
+  const bytes = 256 << 10;
+  bench.model.push(calls(["mcp__tools__long", {}, "call-1"], ["mcp__tools__slow", {}, "call-2"]), says("Done."));
+  const tools = { long: { type: "long", bytes }, slow: { type: "text", text: "late", delayMs: 1500 } } as const;
+  // Claude Code ignores limits below a second; ours is counted on top of what the shim may take.
+  await bench.run({ shim: bench.shim(tools, 1), env: { MCP_TOOL_TIMEOUT: "1000" } });
+  const results = JSON.stringify(bench.mainRequests().at(-1)?.messages);
+  expect(results).toContain(`"${"x".repeat(bytes)}"`);
+  expect(results).toContain('"late"');
+});

@@ -92,7 +92,7 @@ async function performTurn(turn: TurnRequest, io: HarnessIo, stop: Stopper): Pro
   });
   const env = cliEnvironment(io.env, paths.configDir);
   const optionsOf = (choice: StartChoice, callbacks: SessionCallbacks): Options =>
-    queryOptions(turn, {
+    queryOptions(begin.leftPlanMode ? { ...turn, plan: false } : turn, {
       claudeCode,
       env,
       spawn: callbacks.spawn,
@@ -113,7 +113,11 @@ async function performTurn(turn: TurnRequest, io: HarnessIo, stop: Stopper): Pro
     const created = new CliSession(
       query,
       ({ spawn, session: self }) => {
-        const questions = questionCallbacks(begin.ownAnswers, self.released, stale.reject);
+        const questions = questionCallbacks(begin.ownAnswers, self.released, (reason) => {
+          // Nothing of the turn may happen: it is not asked to leave by itself.
+          stop.hold({ end: () => self.end(0) });
+          stale.reject(reason);
+        });
         return optionsOf(choice, { spawn, servers: () => self.mcpServers(), questions });
       },
       begin.prompt,

@@ -64,16 +64,14 @@ function planEdits(
   const edits: Edit[] = [];
   const own: TurnAnswer[] = [];
   for (const answer of answers) {
-    const call = calls.get(answer.toolCallId);
-    if (!call || !isSame(call, answer))
-      throw new TurnFailure("stale", `the session has no call ${answer.toolCallId} that is the one of the question`);
-    const { text, isError } = answer;
-    if (isOpen(call)) {
-      if (call.own) own.push(answer);
-      else edits.push({ call, text, isError });
-    } else if (!call.own && (call.result?.text !== text || call.result.isError !== isError)) {
-      throw new TurnFailure("stale", `the call ${answer.toolCallId} was answered otherwise`);
+    const { toolCallId, text, isError } = answer;
+    const call = calls.get(toolCallId);
+    if (!call || !isSame(call, answer)) {
+      throw new TurnFailure("stale", `the session has no call ${toolCallId} that is the one of the question`);
     }
+    if (!isOpen(call)) expectSameAnswer(call, answer);
+    else if (call.own) own.push(answer);
+    else edits.push({ call, text, isError });
   }
   const answered = new Set(answers.map(({ toolCallId }) => toolCallId));
   for (const call of calls.values()) {
@@ -82,6 +80,12 @@ function planEdits(
     }
   }
   return { edits, own };
+}
+
+/** A question of Claude Code's own is answered in its words; what closed it is known in any case. */
+function expectSameAnswer({ own, toolName, result }: TranscriptCall, { toolCallId, text, isError }: TurnAnswer): void {
+  const same = own ? result?.text !== unansweredText(toolName) : result?.text === text && result.isError === isError;
+  if (!same) throw new TurnFailure("stale", `the call ${toolCallId} was answered otherwise`);
 }
 
 /** An earlier attempt of this run has got so far. */

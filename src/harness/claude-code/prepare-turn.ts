@@ -14,6 +14,8 @@ export interface TurnBegin {
   /** Empty: Claude Code goes on by itself, with a call of its own that was answered. */
   readonly prompt: readonly PromptBlock[];
   readonly ownAnswers: readonly TurnAnswer[];
+  /** An earlier attempt of the run has left plan mode already. */
+  readonly leftPlanMode: boolean;
 }
 
 /** `resumable`: the id of the session, if it can be gone on with. Throws TurnFailure. */
@@ -22,13 +24,18 @@ export async function prepareTurn(turn: TurnRequest, resumable: string | undefin
   const goesOn = answers.length > 0 && input.userMessage === undefined;
   const message = goesOn ? [] : promptBlocks(input.userMessage);
   if (resumable === undefined) {
-    if (answers.length === 0) return { prompt: message, ownAnswers: [] };
+    if (answers.length === 0) return { prompt: message, ownAnswers: [], leftPlanMode: false };
     throw new TurnFailure("stale", "the session in which the questions were asked is not here");
   }
   const text = message.flatMap((block) => (block.type === "text" ? [block.text] : [])).join("\n");
   const session = { configDir: paths.configDir, id: resumable };
   const { own, promptIsThere } = await placeAnswers(session, answers, goesOn ? undefined : text);
   for (const answer of own) await restorePlan(paths.configDir, answer);
-  if (!goesOn && !promptIsThere) return { prompt: message, ownAnswers: own };
-  return { prompt: own.length > 0 ? [] : [GO_ON], ownAnswers: own };
+  const leftPlanMode = answers.some((answer) => agreesToPlan(answer) && !own.includes(answer));
+  const goOn = own.length > 0 ? [] : [GO_ON];
+  return { prompt: goesOn || promptIsThere ? goOn : message, ownAnswers: own, leftPlanMode };
+}
+
+function agreesToPlan({ toolName, status, isError }: TurnAnswer): boolean {
+  return toolName === "exit_plan_mode" && status === "resolved" && !isError;
 }

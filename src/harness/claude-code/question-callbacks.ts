@@ -4,7 +4,8 @@
  *
  * - A new question is deferred by a hook. One of a message: a second one, or one from inside a subagent, is refused.
  * - An answer is given only where tool and input are the ones that the person saw. A plan is a file, which the agent can
- *   change: Claude Code reads it again for the call, and another text than the one agreed to ends the turn as stale.
+ *   change, and which Claude Code reads again for the call: with another text than the one agreed to the call gets no
+ *   answer at all, and waits until the turn is ended.
  * - Hook and permission callback both know the answers: the call may come before Claude Code knows of the hook, and in a
  *   read-only turn the callback is not asked.
  */
@@ -25,9 +26,12 @@ const ONE_AT_A_TIME =
   "One question at a time can be put to the person, and another one is on its way. Wait for its answer, then ask again.";
 const NOBODY = "Nobody is there to permit this call. Do without it, or ask the person for what you need.";
 
+type Input = Record<string, unknown>;
 type Reply =
-  | { readonly type: "allow"; readonly input: Record<string, unknown> }
-  | { readonly type: "deny"; readonly text: string };
+  | { readonly type: "allow"; readonly input: Input }
+  | { readonly type: "deny"; readonly text: string }
+  /** No answered call. */
+  | { readonly type: "none" };
 
 export interface QuestionCallbacks {
   readonly hook: HookCallbackMatcher;
@@ -47,17 +51,29 @@ export function questionCallbacks(
   let deferred: string | undefined;
   let planAgreed = false;
 
-  const replyTo = (name: string, input: Record<string, unknown>, toolCallId: string): Reply | undefined => {
+  const replyTo = async (name: string, input: Input, toolCallId: string): Promise<Reply> => {
+    await released;
     const answer = byCall.get(toolCallId);
-    if (!answer) return undefined;
+    if (!answer) return { type: "none" };
     if (answer.toolName !== canonicalToolName(name) || !isSameQuestion(answer.toolName, input, answer.input)) {
-      const what =
-        name === "ExitPlanMode" ? "the plan is not the one that the person saw" : "the question is another one";
-      fail(new TurnFailure("stale", `${what} (call ${toolCallId})`));
-      return { type: "deny", text: "This call is not the one that was answered." };
+      const what = name === "ExitPlanMode" ? "the plan" : "the question";
+      fail(new TurnFailure("stale", `${what} is not the one that the person saw (call ${toolCallId})`));
+      return NEVER;
     }
     if (answer.status === "cancelled" || answer.isError) return { type: "deny", text: answer.text };
     return { type: "allow", input: answeredInput(answer, input) };
+  };
+
+  const beforeUse = async (name: string, input: Input, toolCallId: string, mode?: string): Promise<HookJSONOutput> => {
+    const reply = await replyTo(name, input, toolCallId);
+    if (reply.type === "none") {
+      deferred ??= toolCallId;
+      return deferred === toolCallId ? decided("defer") : refused(ONE_AT_A_TIME);
+    }
+    if (reply.type === "deny" && mode === "dontAsk") return refused(reply.text);
+    // The callback says a refusal in better words. It is asked for every plan.
+    if (reply.type === "deny" || name === "ExitPlanMode") return {};
+    return decided("allow", { updatedInput: reply.input });
   };
 
   return {
@@ -66,38 +82,31 @@ export function questionCallbacks(
       hooks: [
         async (asked): Promise<HookJSONOutput> => {
           if (asked.hook_event_name !== "PreToolUse" || !isOwnQuestion(asked.tool_name)) return {};
-          if (asked.agent_id !== undefined) return decided("deny", { permissionDecisionReason: IN_SUBAGENT });
-          await released;
-          const reply = replyTo(asked.tool_name, asked.tool_input as Record<string, unknown>, asked.tool_use_id);
-          if (reply?.type === "allow" && asked.tool_name === "AskUserQuestion") {
-            return decided("allow", { updatedInput: reply.input });
-          }
-          // The callback says so in better words, if it is asked.
-          if (reply)
-            return reply.type === "deny" && asked.permission_mode === "dontAsk"
-              ? decided("deny", { permissionDecisionReason: reply.text })
-              : {};
-          if (deferred !== undefined && deferred !== asked.tool_use_id)
-            return decided("deny", { permissionDecisionReason: ONE_AT_A_TIME });
-          deferred = asked.tool_use_id;
-          return decided("defer", {});
+          if (asked.agent_id !== undefined) return refused(IN_SUBAGENT);
+          return beforeUse(asked.tool_name, asked.tool_input as Input, asked.tool_use_id, asked.permission_mode);
         },
       ],
     },
     canUseTool: async (name, input, { toolUseID }): Promise<PermissionResult> => {
-      await released;
-      const reply = isOwnQuestion(name) ? replyTo(name, input, toolUseID) : undefined;
-      if (reply?.type === "deny") return { behavior: "deny", message: reply.text };
-      // Claude Code leaves plan mode for one that asks for permission: agreeing to the plan was it.
-      if (reply && name === "ExitPlanMode") planAgreed = true;
-      if (reply) return { behavior: "allow", updatedInput: reply.input };
-      return planAgreed && !isOwnQuestion(name)
-        ? { behavior: "allow", updatedInput: input }
-        : { behavior: "deny", message: NOBODY };
+      if (!isOwnQuestion(name)) {
+        // Claude Code leaves plan mode for one in which it asks for each call: agreeing to the plan was the permission.
+        return planAgreed ? { behavior: "allow", updatedInput: input } : { behavior: "deny", message: NOBODY };
+      }
+      const reply = await replyTo(name, input, toolUseID);
+      if (reply.type !== "allow") return { behavior: "deny", message: reply.type === "deny" ? reply.text : NOBODY };
+      if (name === "ExitPlanMode") planAgreed = true;
+      return { behavior: "allow", updatedInput: reply.input };
     },
   };
 }
 
-function decided(permissionDecision: "allow" | "deny" | "defer", more: object): HookJSONOutput {
+/** For a call that must get no further: whoever waits for it is ended. */
+const NEVER = new Promise<never>(() => undefined);
+
+function refused(permissionDecisionReason: string): HookJSONOutput {
+  return decided("deny", { permissionDecisionReason });
+}
+
+function decided(permissionDecision: "allow" | "deny" | "defer", more: object = {}): HookJSONOutput {
   return { hookSpecificOutput: { hookEventName: "PreToolUse", permissionDecision, ...more } };
 }
