@@ -1,9 +1,13 @@
 /** Runs with tools of their own on the real Claude Code: the daemon, a scripted model, a callback, and what each saw. */
-import { mkdir } from "node:fs/promises";
+import { mkdir, mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { UIMessage } from "ai";
 import type { Frame } from "../../src/frames/frame.ts";
 import type { InterruptReason } from "../../src/harness/port.ts";
 import type { AnswerEntry, Interrupt } from "../../src/tools/port.ts";
 import { parseFrames, TestDaemon } from "./daemon.ts";
+import { readMessage } from "./read-message.ts";
 import { type ReceivedRequest, type ScriptedModel, startScriptedModel } from "./scripted-model/index.ts";
 
 export const TOOLS = [
@@ -62,9 +66,11 @@ export class ToolsPod {
     shared?: ScriptedModel,
   ): Promise<ToolsPod> {
     const model = shared ?? (await startScriptedModel());
+    const stateDir = await mkdtemp(join(tmpdir(), "dispatchd-tools-"));
     const daemon = await TestDaemon.start({
       harness: null,
-      env: { IS_SANDBOX: "1", KILL_GRACE_MS: "1000", KEEPALIVE_MS: "1000", ...env },
+      // Never that of an earlier pod: two that share an org volume share nothing else.
+      env: { IS_SANDBOX: "1", KILL_GRACE_MS: "1000", KEEPALIVE_MS: "1000", ...env, STATE_DIR: stateDir },
     });
     await mkdir(daemon.path("repo"));
     const pod = new ToolsPod(daemon, model, shared === undefined, undefined);
@@ -128,6 +134,7 @@ export class ToolsPod {
     await this.daemon[Symbol.asyncDispose]();
     await this.callback?.stop(true);
     if (this.ownsModel) await this.model.stop();
+    await rm(this.daemon.stateDir, { recursive: true, force: true });
   }
 }
 
@@ -144,6 +151,13 @@ export function suspendedOf(frames: readonly Frame[]): Suspended {
 
 export function chunksOf(frames: readonly Frame[], type?: string): Frame["chunks"][number][] {
   return frames.flatMap(({ chunks }) => chunks).filter((chunk) => type === undefined || chunk.type === type);
+}
+
+/** The message that a reader of these frames alone is left with. Throws when it does not accept them. */
+export async function messageOf(frames: readonly Frame[]): Promise<UIMessage | undefined> {
+  const { message, errors } = await readMessage(chunksOf(frames));
+  if (errors.length > 0) throw new Error(errors.join("; "));
+  return message;
 }
 
 /** What the model was given as results of calls: by the call's id, in order, each as a text. */
