@@ -181,16 +181,20 @@ async function startTurn(
   const opening = await resume(attempt, order, harness, session, parts, log);
   const made = makeFolders(input, config, parts.state, harness);
   const folders = await store("the folders of the run could not be made", made);
+  const giveUp = async (): Promise<void> => {
+    session.stop();
+    await removeFolder(folders.runDir, log);
+  };
   const { specs, traceparent } = order;
   const started = startTools(
     { attempt, input, specs, harness, runDir: folders.runDir, opening, traceparent },
     { ...parts, log },
   );
+  started.catch(giveUp);
   const tools = await store("the relay directory could not be made", started);
   if (!attempt.live) {
-    session.stop();
     await tools.stop();
-    await removeFolder(folders.runDir, log);
+    await giveUp();
     return undefined;
   }
   attempt.tools = tools.tools;
