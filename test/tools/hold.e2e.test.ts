@@ -74,7 +74,9 @@ test.concurrent("what no run asks, or asks no more, is refused, and so is what d
   const unknown = { interruptId: "i", status: "cancelled" } as const;
   expect(await pod.answer("never", [unknown])).toMatchObject({ status: 404, body: { error: "unknown_run" } });
   const body = await pod.holds({ runId: "refusals", threadId: "refusals", steps: calling(pick("p"), pick("q")) }, 2);
-  const [p, q] = waitingOf(body.frames)?.interrupts ?? [];
+  const interrupts = waitingOf(body.frames)?.interrupts ?? [];
+  // Asked in the order in which they came.
+  const [p, q] = ["p", "q"].map((id) => interrupts.find(({ toolCallId }) => toolCallId === id));
   expect(await pod.answer("refusals", [resolved(p, { picked: "a" }), unknown])).toMatchObject({
     status: 409,
     body: { error: "stale", interruptId: "i", reason: "the run asks no such question", dead: true },

@@ -1,0 +1,115 @@
+/** A turn that only waits for a person is suspended, not ended: by a drain, without readers, as silent, as too long. */
+import { expect, test } from "bun:test";
+import type { Frame } from "../../src/frames/frame.ts";
+import { AskingPod, calling, chunksIn, keyOf, typesOf, waitingOf } from "../support/asking-pod.ts";
+import { eventually } from "../support/daemon.ts";
+import { readMessage } from "../support/read-message.ts";
+import { OPEN, type Step } from "../support/scripted-harness.ts";
+import { outcomeOf, resolved, type Suspended, suspendedOf } from "../support/tools-pod.ts";
+
+const PICK_ONE = calling({ id: "p", name: "pick", input: { from: ["a"] } });
+const TURN = { runId: "r1", steps: PICK_ONE };
+
+/** The harness of a later run is handed the answer. */
+async function expectResumed(pod: AskingPod, { interrupts, suspension }: Suspended): Promise<void> {
+  const answers = [resolved(interrupts[0], { picked: "a" })];
+  const frames = await pod.turn({ runId: "r2", input: { answers, suspension } });
+  expect(chunksIn(frames, "data-answers")).toMatchObject([{ data: [{ toolCallId: "p", text: '{"picked":"a"}' }] }]);
+  expect(typesOf(frames, "p")).toEqual(["tool-input-available", "tool-output-available"]);
+  expect(outcomeOf(frames)?.type).toBe("finished");
+}
+
+async function expectParked(
+  frames: readonly Frame[],
+  questions: Suspended["interrupts"] | undefined,
+): Promise<Suspended> {
+  const suspended = suspendedOf(frames);
+  expect(suspended.interrupts.map(({ id }) => id)).toEqual((questions ?? []).map(({ id }) => id));
+  expect(typesOf(frames, "p")).toEqual(["tool-input-available"]);
+  expect(chunksIn(frames, "finish")).toMatchObject([{ finishReason: "tool-calls" }]);
+  expect(frames.at(-1)).toMatchObject({ done: true });
+  expect(frames.at(-1)).not.toHaveProperty("error");
+  expect((await readMessage(chunksIn(frames))).errors).toEqual([]);
+  return suspended;
+}
+
+test.concurrent("a drain suspends it within the time of a shutdown, and another pod resumes it", async () => {
+  await using pod = await AskingPod.start();
+  const body = await pod.holds(TURN);
+  const startedAt = performance.now();
+  expect(await pod.daemon.stop()).toBe(0);
+  expect(performance.now() - startedAt).toBeLessThan(10_000);
+  await body.ended;
+  const suspended = await expectParked(body.frames, waitingOf(body.frames)?.interrupts);
+  await using other = await AskingPod.start();
+  await expectResumed(other, suspended);
+});
+
+test.concurrent("a drain ends as gone what does something beside waiting", async () => {
+  await using pod = await AskingPod.start();
+  pod.reply = () => new Promise<Response>(() => {});
+  const calls = [
+    { id: "p", name: "pick" },
+    { id: "a", name: "look_up" },
+  ];
+  const body = await pod.holds({ ...TURN, steps: calling(...calls) });
+  await eventually(() => pod.callbacks.length === 1);
+  expect(await pod.daemon.stop()).toBe(0);
+  await body.ended;
+  expect(body.frames.at(-1)?.error).toMatchObject({ code: "sandbox_gone", reason: "shutdown" });
+  expect((await readMessage(chunksIn(body.frames))).errors).toEqual([]);
+});
+
+test.concurrent("the pod's death leaves the newest question, which another pod resumes, and the dead one when it is back", async () => {
+  await using pod = await AskingPod.start();
+  const body = await pod.holds(TURN);
+  await pod.daemon.stop("SIGKILL");
+  await body.ended;
+  const { interrupts = [], suspension = "" } = waitingOf(body.frames) ?? {};
+  await using other = await AskingPod.start();
+  await expectResumed(other, { interrupts, suspension });
+  await pod.daemon.launch();
+  expect(await pod.daemon.show("r1")).toMatchObject({ error: { code: "sandbox_gone", reason: "restarted" } });
+  await expectResumed(pod, { interrupts, suspension });
+});
+
+test.concurrent("without readers it is suspended, and whoever looks finds how to resume it", async () => {
+  await using pod = await AskingPod.start({ env: { DETACH_GRACE_MS: "300" } });
+  const lost = new AbortController();
+  const body = await pod.holds({ ...TURN, signal: lost.signal });
+  lost.abort();
+  await eventually(async () => (await pod.daemon.show("r1")).state === "ended");
+  const { outcome } = (await pod.daemon.show("r1")) as { outcome: Suspended };
+  expect(outcome).toMatchObject({ type: "interrupt" } as object);
+  const answers = [resolved(outcome.interrupts[0], { picked: "a" })];
+  expect(outcome.interrupts[0]?.id).toBe(waitingOf(body.frames)?.interrupts[0]?.id ?? "none");
+  expect(await pod.answer("r1", answers)).toMatchObject({
+    status: 409,
+    body: { error: "stale", dead: false, reason: "the run does not wait any more: it is answered by a new dispatch" },
+  });
+  await expectResumed(pod, outcome);
+});
+
+test.concurrent.each([
+  ["HARNESS_STALL_MS", "harness_stalled"],
+  ["RUN_MAX_MS", "turn_failed"],
+])("%s suspends it, and ends a turn that does not wait", async (setting, code) => {
+  await using pod = await AskingPod.start({ env: { [setting]: "4000" } });
+  const [body, silent] = await Promise.all([
+    pod.holds(TURN),
+    pod.turn({ runId: "silent", threadId: "silent", steps: [OPEN, { sleepMs: 60_000 }] as Step[] }),
+  ]);
+  await body.ended;
+  await expectParked(body.frames, waitingOf(body.frames)?.interrupts);
+  expect(outcomeOf(silent)).toMatchObject({ error: { code } });
+});
+
+test.concurrent("at its limit it is suspended as if it had never waited", async () => {
+  await using pod = await AskingPod.start({ env: { SUSPENSION_KEYS: keyOf("k2", "b") } });
+  const body = await pod.holds({ ...TURN, input: { clientTools: { holdSeconds: 0.5 } } });
+  await body.ended;
+  const suspended = await expectParked(body.frames, waitingOf(body.frames)?.interrupts);
+  const [parked] = suspended.interrupts;
+  expect(await pod.answer("r1", [resolved(parked, { picked: "a" })])).toMatchObject({ status: 409 });
+  await expectResumed(pod, suspended);
+});
