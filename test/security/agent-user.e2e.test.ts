@@ -67,6 +67,47 @@ test.skipIf(!ROOT)("two turns of one conversation, as the agent's user, in its h
   }
 });
 
+test.skipIf(!ROOT)("its calls reach the callback and the person through a directory of its own", async () => {
+  await using pod = await Pod.open();
+  const model = await startScriptedModel();
+  const callback = Bun.serve({ port: 0, hostname: "127.0.0.1", fetch: () => Response.json({ text: "looked up" }) });
+  try {
+    await using daemon = await TestDaemon.start({ harness: null, env: pod.env });
+    const input = {
+      env: { ANTHROPIC_BASE_URL: model.url, ANTHROPIC_API_KEY: "no-credential" },
+      tools: [
+        { name: "look_up", description: "Looks up.", inputSchema: { type: "object" }, kind: "callback" },
+        { name: "connect", description: "Connects.", inputSchema: { type: "object" }, kind: "client" },
+      ],
+      callback: { url: `http://127.0.0.1:${callback.port}/`, headers: { "X-Secret": "callback-secret-2" } },
+    };
+    model.push(calls(["mcp__tools__look_up", {}, "toolu_look"]));
+    model.push(calls(["mcp__tools__connect", { to: "mail" }, "toolu_connect"]));
+    const first = await daemon.run({ runId: "r1", threadId: "t", input: { ...input, userMessage: "Go." } });
+    const chunks = first.flatMap(({ chunks }) => chunks);
+    expect(chunks.find(({ toolCallId, type }) => toolCallId === "toolu_look" && /output/.test(type))).toMatchObject({
+      type: "tool-output-available",
+      output: "looked up",
+    });
+    const outcome = first.find(({ outcome }) => outcome)?.outcome;
+    if (outcome?.type !== "interrupt") throw new Error(JSON.stringify(outcome));
+    model.push(says("Connected."));
+    const answers = [{ interruptId: outcome.interrupts[0]?.id, status: "resolved", payload: "yes" }];
+    const second = await daemon.run({
+      runId: "r2",
+      threadId: "t",
+      input: { ...input, userMessage: undefined, answers, suspension: outcome.suspension },
+    });
+    expect(second.find(({ outcome }) => outcome)?.outcome?.type).toBe("finished");
+    expect(JSON.stringify(model.requests.at(-1)?.body)).toContain('\\"yes\\"');
+    const text = (await readdir(pod.folder, { recursive: true })).join("\n");
+    expect(text).not.toContain(".res.json");
+  } finally {
+    await callback.stop(true);
+    await model.stop();
+  }
+});
+
 test.skipIf(!ROOT)("the daemon ends processes of the agent's user, those too that left its group", async () => {
   await using pod = await Pod.open();
   const pidFile = join(pod.repo, "pid");
