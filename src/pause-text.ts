@@ -18,6 +18,11 @@ export function unansweredText(toolName: string): string {
   return `[not answered] The person did not answer ${toolName}: the conversation went on without it. The question is closed. If it still matters, ask again by a new call.`;
 }
 
+/** What a call reads that was cut off before anybody answered it. */
+export function cutOffText(toolName: string): string {
+  return `[no result] The call of ${toolName} was cut off before it had a result: whether something was done is not known, and a question to the person is closed. If it still matters, call it again.`;
+}
+
 /** What a subagent reads instead: it cannot wait, and what it says last is all that its caller hears of it. */
 export function reportText(toolName: string): string {
   return `${toolName} has to be answered by the person in the conversation, who cannot be asked from inside a subagent. Do not call it again. End here, and report to your caller what has to be asked, with the exact arguments for ${toolName}, so that the caller can call it.`;

@@ -7,7 +7,7 @@ import { cpSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { findParked } from "../../src/harness/claude-code/find-parked.ts";
 import type { TurnAnswer } from "../../src/harness/port.ts";
-import { pauseText, unansweredText } from "../../src/pause-text.ts";
+import { cutOffText, pauseText, unansweredText } from "../../src/pause-text.ts";
 import { type FinishedTurn, HarnessBench, type TurnChoices } from "../support/claude-code-harness/run-turn.ts";
 import { calls, type ReceivedRequest, says, textOf } from "../support/scripted-model/index.ts";
 
@@ -161,13 +161,37 @@ test.each([1, 2])("calls that were held when the pod died get their answers too:
   expect([...(await findParked(parked.session, calls)).values()]).toEqual(["answered", "answered"]);
 });
 
+test("a turn that is stopped while it holds calls goes on with their answers", async () => {
+  await using bench = await HarnessBench.open();
+  const hold = { type: "hold", file: join(bench.root, "never"), text: "" } as const;
+  bench.model.push(calls([TOOL, INPUT, "call-1"], ["Bash", { command: "true" }, "other"], [TOOL, INPUT, "call-2"]));
+  const running = bench.start({ input: { userMessage: "Connect it." }, shim: bench.shim({ connect: hold }) });
+  const { session } = await running.seen((line) => line.session !== undefined);
+  await running.seen((line) => line.chunks?.some((chunk) => chunk.type === "tool-output-available") === true);
+  while (bench.shimCalls().length < 2) await Bun.sleep(10);
+  running.child.kill("SIGTERM");
+  await running.finished;
+  bench.model.push(says("I see."));
+  const turn = await bench.run({
+    input: { userMessage: undefined },
+    session: { id: session?.id ?? "", state: "local" },
+    answers: [answerOf("call-1", 1), answerOf("call-2", 2)],
+  });
+  expect(turn.texts).toEqual(["I see."]);
+  const asked = conversation(bench.mainRequests().at(-1));
+  expect(asked.filter((line) => line.includes("call-"))).toEqual([
+    ...["call call-1", "call call-2", "result call-1 1", "result call-2 2"],
+  ]);
+  expect(asked.at(-1)).toBe(`user ${GO_ON}`);
+});
+
 test.each([0, 1])("a message instead of an answer closes the questions, %d of them without a result", async (lost) => {
   await using parked = await Parked.open("call-1");
   if (lost > 0) parked.loseResults(lost);
   await parked.resume({ input: { userMessage: "Never mind." } });
   expect(parked.asked().slice(1)).toEqual([
     "call call-1",
-    `result call-1 ${unansweredText("connect")}`,
+    lost === 0 ? `result call-1 ${unansweredText("connect")}` : `error call-1 ${cutOffText("connect")}`,
     "user Never mind.",
   ]);
   const stale = await parked.resume({ answers: [answerOf("call-1", "late")] });

@@ -2,11 +2,13 @@
 import { afterEach, expect, test } from "bun:test";
 import { execFileSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, rmSync, symlinkSync, truncateSync, writeFileSync } from "node:fs";
+import { open } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { findParked } from "../../src/harness/claude-code/find-parked.ts";
 import { responseSchemaOf } from "../../src/harness/claude-code/own-questions.ts";
 import { sameJson } from "../../src/harness/claude-code/same-json.ts";
+import { linesOf } from "../../src/harness/claude-code/transcript-lines.ts";
 import type { ParkedCall, ParkedState } from "../../src/harness/port.ts";
 import { pauseText } from "../../src/pause-text.ts";
 
@@ -56,6 +58,22 @@ test("a call is open while its result is the text of a pause, or while it has no
   expect(await stateOf([parked, result("call-1", pauseText("other"))])).toBe("answered");
   expect(await stateOf([parked, prompt("Never mind.")])).toBe("answered");
   expect(await stateOf([parked, result("call-1", pauseText("connect")), prompt("Never mind.")])).toBe("open");
+});
+
+test("a call that was cut off while it was held is open until the conversation goes on", async () => {
+  const block = { type: "tool_result", tool_use_id: "call-1", content: "Connection closed", is_error: true };
+  const cut = { ...result("call-1", ""), message: { role: "user", content: [block] } };
+  expect(await stateOf([parked, cut])).toBe("open");
+  expect(await stateOf([parked, cut, prompt("Go on.")])).toBe("answered");
+  const next = {
+    parentUuid: "p",
+    message: { id: "next", role: "assistant", content: [] },
+    type: "assistant",
+    uuid: "n",
+  };
+  expect(await stateOf([parked, cut, next])).toBe("answered");
+  expect(await stateOf([parked, next])).toBe("answered");
+  expect(await stateOf([parked, result("call-1", pauseText("connect")), next])).toBe("open");
 });
 
 test("a call with another name, another input, or of another server is absent", async () => {
@@ -174,4 +192,19 @@ test("each question has a schema for its answer: an option, several, or words of
   expect(responseSchemaOf("exit_plan_mode", {})).toMatchObject({ required: ["approved"] });
   expect(responseSchemaOf("ask_user_question", { questions: "?" })).toBeNull();
   expect(responseSchemaOf("bash", {})).toBeNull();
+});
+
+test("lines are read from a place on: those that begin there or after it", async () => {
+  const { path } = transcriptOf(["first", "second", "third"]);
+  await using file = await open(path);
+  const linesFrom = async (from: number): Promise<string[]> => {
+    const found: string[] = [];
+    const transcript = { path, file, bytes: 19, [Symbol.asyncDispose]: () => Promise.resolve() };
+    for await (const { start, end, bytes } of linesOf(transcript, from)) found.push(`${start}-${end} ${bytes}`);
+    return found;
+  };
+  expect(await linesFrom(0)).toEqual(["0-6 first", "6-13 second", "13-19 third"]);
+  expect(await linesFrom(6)).toEqual(["6-13 second", "13-19 third"]);
+  expect(await linesFrom(7)).toEqual(["13-19 third"]);
+  expect(await linesFrom(18)).toEqual([]);
 });

@@ -6,7 +6,8 @@
  *     user        message.content[0] = {type: "tool_result", tool_use_id, content, is_error?}, toolUseResult,
  *                 mcpMeta: {_meta: {"claude/endTurn": true}}                      the mark that ended the turn
  *
- * A call of the shim is parked when its result is the text of a pause, or when it has none: the pod died while it was held.
+ * A call of the shim is parked when its result is the text of a pause, and when it was held at the end of what was written:
+ * without a result, or with the one that Claude Code gives to calls of a server that it ends itself.
  */
 import { isPauseText } from "../../pause-text.ts";
 import type { Transcript } from "./open-transcript.ts";
@@ -27,21 +28,24 @@ export interface TranscriptCall {
   readonly toolCallId: string;
   /** As a reader of the run knows it. */
   readonly toolName: string;
-  readonly own: boolean;
+  /** A question of Claude Code's own, a tool of the run, or neither. */
+  readonly kind: "own" | "shim" | "other";
   readonly input: unknown;
   /** The answer of the model that it is part of. */
-  readonly answerId: unknown;
+  readonly answerId: string;
   readonly use: RowAt;
   /** What Claude Code runs when the session is resumed. */
   deferred?: { readonly toolName: string; readonly input: unknown };
   result?: RowAt & { readonly text: string; readonly isError: boolean };
-  /** The conversation went on without a result. */
+  /** It was held, and the conversation went on without it. */
   passedOver: boolean;
 }
 
 export interface TranscriptFacts {
   /** Calls that were asked for, and all others that are open. */
   readonly calls: ReadonlyMap<string, TranscriptCall>;
+  /** Other calls of the model's last answer that have no result. */
+  readonly cutOff: readonly TranscriptCall[];
   /** The last message of a person, and where it is. */
   readonly lastPrompt?: RowAt;
   /** The last row that is part of the conversation. */
@@ -50,6 +54,8 @@ export interface TranscriptFacts {
   readonly endsWithNewline: boolean;
 }
 
+/** The result of a call whose server is gone, in Claude Code 2.1. */
+const CUT_OFF = "Connection closed";
 /** An agent can write calls without end into its transcript. */
 const MAX_OPEN_CALLS = 4096;
 const USES = [`"name":"mcp__tools__`, ...OWN_QUESTIONS.map((name) => `"name":"${name}"`)].map((text) =>
@@ -58,50 +64,83 @@ const USES = [`"name":"mcp__tools__`, ...OWN_QUESTIONS.map((name) => `"name":"${
 const RESULT = Buffer.from(`"tool_use_id":"`);
 const DEFERRED = Buffer.from(`"type":"hook_deferred_tool"`);
 const PROMPT = Buffer.from(`"promptSource":"sdk"`);
-const ANSWER = Buffer.from(`"message":{"id":"`);
+const ANSWER = Buffer.from(`"type":"assistant"`);
+const ANSWER_ID = Buffer.from(`"message":{"id":"`);
 const HAS_PARENT = Buffer.from(`"parentUuid":`);
 /** What was sent to the model, kept beside the conversation. */
 const REQUEST = Buffer.from(`{"type":"api-request`);
 
+/** What nobody asks for was parked last, if it was: only the end of the transcript is read then. */
+const END_BYTES = 16 << 20;
+
 export async function readParkedCalls(transcript: Transcript, asked: ReadonlySet<string>): Promise<TranscriptFacts> {
+  const from = asked.size > 0 ? 0 : Math.max(0, transcript.bytes - END_BYTES);
   const calls = new Map<string, TranscriptCall>();
-  let lastPrompt: RowAt | undefined;
+  let answer: LastAnswer = { id: "", rows: [], results: new Set() };
+  let lastPrompt: Line | undefined;
   let tail: Line | undefined;
-  let end = 0;
-  for await (const line of linesOf(transcript)) {
-    end = line.end;
+  for await (const line of linesOf(transcript, from)) {
     const { bytes } = line;
-    if (bytes.subarray(0, REQUEST.length).equals(REQUEST)) continue;
-    if (bytes.includes(HAS_PARENT)) tail = { start: line.start, end: line.end, bytes };
-    const answerId = textAfter(ANSWER, bytes);
+    if (bytes.subarray(0, REQUEST.length).equals(REQUEST) || !bytes.includes(HAS_PARENT)) continue;
+    tail = line;
+    const answerId = answerIdOf(bytes);
     if (answerId !== undefined) {
-      for (const call of calls.values()) if (!call.result && call.answerId !== answerId) call.passedOver = true;
+      if (answerId !== answer.id) answer = { id: answerId, rows: [], results: new Set() };
+      if (answer.rows.length < MAX_OPEN_CALLS) answer.rows.push(line);
+      passOver(calls, (call) => call.answerId !== answerId);
+      if (!USES.some((name) => bytes.includes(name))) continue;
+      for (const call of usesIn(rowAt(line)).filter(isParkable)) keep(calls, call, asked);
+      continue;
     }
-    if (USES.some((name) => bytes.includes(name))) {
-      for (const call of usesIn({ ...line, row: parse(bytes) })) keep(calls, call, asked);
-    }
-    if (calls.size === 0) continue;
-    if (bytes.includes(DEFERRED)) noteDeferral(calls, parse(bytes));
-    if (idsIn(bytes).some((id) => calls.has(id))) noteResults(calls, { ...line, row: parse(bytes) }, asked);
-    if (bytes.includes(PROMPT) && !bytes.includes(RESULT)) {
-      lastPrompt = { start: line.start, end: line.end, row: parse(bytes) };
-      for (const call of calls.values()) if (!call.result) call.passedOver = true;
+    const results = idsIn(bytes);
+    for (const id of results) answer.results.add(id);
+    if (results.some((id) => calls.has(id))) noteResults(calls, rowAt(line), asked);
+    if (calls.size > 0 && bytes.includes(DEFERRED)) noteDeferral(calls, parse(bytes));
+    if (results.length === 0 && bytes.includes(PROMPT)) {
+      lastPrompt = line;
+      passOver(calls, () => true);
     }
   }
+  const others = answer.rows.flatMap((line) => usesIn(rowAt(line)));
   const last = Buffer.alloc(1);
-  if (end > 0) await transcript.file.read(last, 0, 1, end - 1);
+  await transcript.file.read(last, 0, 1, transcript.bytes - 1);
   return {
     calls,
-    ...(lastPrompt ? { lastPrompt } : {}),
-    ...(tail ? { tail: { start: tail.start, end: tail.end, row: parse(tail.bytes) } } : {}),
-    endsWithNewline: end === 0 || last.toString() === "\n",
+    cutOff: others.filter((call) => !isParkable(call) && !answer.results.has(call.toolCallId)),
+    ...(lastPrompt ? { lastPrompt: rowAt(lastPrompt) } : {}),
+    ...(tail ? { tail: rowAt(tail) } : {}),
+    endsWithNewline: last.toString() === "\n",
   };
+}
+
+/** The rows of the model's last answer, and which of its calls have results. */
+interface LastAnswer {
+  readonly id: string;
+  readonly rows: Line[];
+  readonly results: Set<string>;
+}
+
+function rowAt({ start, end, bytes }: Line): RowAt {
+  return { start, end, row: parse(bytes) };
 }
 
 /** Open: a person may still be asked, or answer. */
 export function isOpen(call: TranscriptCall): boolean {
-  if (!call.result) return !call.passedOver;
-  return isPauseText(call.result.text, call.toolName);
+  if (isHeld(call)) return !call.passedOver;
+  return call.result !== undefined && isPauseText(call.result.text, call.toolName);
+}
+
+/** It has no result of its own: nobody had answered when it was cut off. */
+export function isHeld({ result }: TranscriptCall): boolean {
+  return result === undefined || (result.isError && result.text === CUT_OFF);
+}
+
+function passOver(calls: ReadonlyMap<string, TranscriptCall>, which: (call: TranscriptCall) => boolean): void {
+  for (const call of calls.values()) if (isHeld(call) && which(call)) call.passedOver = true;
+}
+
+function isParkable({ kind }: TranscriptCall): boolean {
+  return kind !== "other";
 }
 
 function keep(calls: Map<string, TranscriptCall>, call: TranscriptCall, asked: ReadonlySet<string>): void {
@@ -114,10 +153,9 @@ function usesIn(at: RowAt): TranscriptCall[] {
   return blocksOf(row).flatMap((block) => {
     const { type, id, name, input } = block;
     if (type !== "tool_use" || typeof id !== "string" || typeof name !== "string") return [];
-    const own = isOwnQuestion(name);
-    if (!own && !isShimTool(name)) return [];
-    const { id: answerId } = record(row.message);
-    return [{ toolCallId: id, toolName: canonicalToolName(name), own, input, answerId, use: at, passedOver: false }];
+    const answerId = String(record(row.message).id ?? row.uuid);
+    const kind = isOwnQuestion(name) ? "own" : isShimTool(name) ? "shim" : "other";
+    return [{ toolCallId: id, toolName: canonicalToolName(name), kind, input, answerId, use: at, passedOver: false }];
   });
 }
 
@@ -148,6 +186,15 @@ function idsIn(bytes: Buffer): string[] {
     if (id !== undefined) ids.push(id);
   }
   return ids;
+}
+
+/** Of a row of the model's: several rows are one answer. */
+function answerIdOf(bytes: Buffer): string | undefined {
+  if (!bytes.includes(ANSWER)) return undefined;
+  const id = textAfter(ANSWER_ID, bytes);
+  if (id !== undefined) return id;
+  const row = parse(bytes);
+  return String(record(row.message).id ?? row.uuid);
 }
 
 /** From the needle, which ends with a quote, to the next quote. */

@@ -2,18 +2,19 @@
  * Puts a person's answers into the transcript, before Claude Code reads it: each as the result of the call that asked.
  *
  * - An answer takes the place of the text of a pause; where a call has no result yet, one is added.
- * - Calls that wait and get no answer now are closed: the model reads that nobody answered.
+ * - Calls that wait and get no answer now are closed: the model reads that nobody answered, or that they were cut off.
  * - The results keep the mark that ended the turn, and the next prompt follows. A row that says nothing is put between
  *   them: else Claude Code puts words of its own into the model's mouth there.
  *
  * A transcript in which the answers stand already, of an attempt that ended midway, is left as it is.
  */
 import { randomUUID } from "node:crypto";
-import { unansweredText } from "../../pause-text.ts";
+import { cutOffText, unansweredText } from "../../pause-text.ts";
 import type { TurnAnswer } from "../port.ts";
 import { isSame } from "./find-parked.ts";
 import { openTranscript, type Transcript } from "./open-transcript.ts";
 import {
+  isHeld,
   isOpen,
   type Row,
   type RowAt,
@@ -58,7 +59,7 @@ export async function placeAnswers(
 }
 
 function planEdits(
-  { calls }: TranscriptFacts,
+  { calls, cutOff }: TranscriptFacts,
   answers: readonly TurnAnswer[],
 ): { readonly edits: readonly Edit[]; readonly own: readonly TurnAnswer[] } {
   const edits: Edit[] = [];
@@ -70,21 +71,31 @@ function planEdits(
       throw new TurnFailure("stale", `the session has no call ${toolCallId} that is the one of the question`);
     }
     if (!isOpen(call)) expectSameAnswer(call, answer);
-    else if (call.own) own.push(answer);
+    else if (call.kind === "own") own.push(answer);
     else edits.push({ call, text, isError });
   }
   const answered = new Set(answers.map(({ toolCallId }) => toolCallId));
   for (const call of calls.values()) {
     if (isOpen(call) && !answered.has(call.toolCallId)) {
-      edits.push({ call, text: unansweredText(call.toolName), isError: false });
+      edits.push({ call, ...leftOver(call) });
     }
   }
+  // Claude Code says so too of a call that has no result, but then takes the turn for one that was interrupted.
+  if (edits.length > 0) edits.push(...cutOff.map((call) => ({ call, ...leftOver(call) })));
   return { edits, own };
 }
 
+function leftOver(call: TranscriptCall): Pick<Edit, "text" | "isError"> {
+  const isQuestion = call.kind === "own" || !isHeld(call);
+  return isQuestion
+    ? { text: unansweredText(call.toolName), isError: false }
+    : { text: cutOffText(call.toolName), isError: true };
+}
+
 /** A question of Claude Code's own is answered in its words; what closed it is known in any case. */
-function expectSameAnswer({ own, toolName, result }: TranscriptCall, { toolCallId, text, isError }: TurnAnswer): void {
-  const same = own ? result?.text !== unansweredText(toolName) : result?.text === text && result.isError === isError;
+function expectSameAnswer({ kind, toolName, result }: TranscriptCall, { toolCallId, text, isError }: TurnAnswer): void {
+  const same =
+    kind === "own" ? result?.text !== unansweredText(toolName) : result?.text === text && result.isError === isError;
   if (!same) throw new TurnFailure("stale", `the call ${toolCallId} was answered otherwise`);
 }
 
