@@ -8,7 +8,7 @@ import { cutMessage, HARNESS_ERROR_CODES, messageOf } from "../errors.ts";
 import type { Outcome, Usage } from "../frames/frame.ts";
 import type { HarnessFrame, HarnessOutcome } from "../frames/harness-line.ts";
 import { parseHarnessLine } from "../frames/harness-line.ts";
-import type { LargeJson } from "../frames/large-lines.ts";
+import type { LargeFrame, LargeJson } from "../frames/large-lines.ts";
 import { LARGE_BYTES } from "../frames/large-lines.ts";
 import type { Lines } from "../frames/split-lines.ts";
 import { LineSplitter } from "../frames/split-lines.ts";
@@ -125,7 +125,7 @@ export class FrameForwarder {
         if (!this.#reads) return;
         if (!frame) return this.#skip(beginning, length);
         // Rare, and to be changed: a chunk in it is about a call of the run's tools.
-        if (options.tools.concern(frame.outlines)) return this.#takeWhole(lines.bytes);
+        if (options.tools.concern(frame.outlines)) return this.#takeWhole(frame, length);
         this.#forwarded(1, length);
         if (frame.hasChunks || !frame.outcome) attempt.forwardBytes(frame.outlines, frame.body);
         this.#note(frame);
@@ -136,10 +136,12 @@ export class FrameForwarder {
     }
   }
 
-  #takeWhole(bytes: Buffer): void {
-    const parsed = parseHarnessLine(bytes.toString());
-    const frame = parsed && this.options.tools.take(parsed);
-    this.#forwarded(1, bytes.length);
+  /** The line itself went to whoever parsed it. */
+  #takeWhole({ body: bytes, outlines: _, hasChunks: __, ...rest }: LargeFrame, length: number): void {
+    const body = new TextDecoder().decode(bytes);
+    const { chunks } = JSON.parse(`{${body}`) as Pick<HarnessFrame, "chunks">;
+    const frame = this.options.tools.take({ ...rest, chunks, body });
+    this.#forwarded(1, length);
     if (!frame) return;
     if (frame.chunks.length > 0 || !frame.outcome) this.attempt.forward([frame], false);
     this.#note(frame);

@@ -301,10 +301,12 @@ export class RunTools {
       }
       return [chunk];
     }
-    // It never reached us: the harness refused it, or gave it up.
-    const isOurs = call.state !== "announced" && call.state !== "withdrawn";
-    if (isOurs || chunk.preliminary === true) return [];
+    // What became of it is said already, or is for a person to say.
+    if (call.state === "answered" || call.state === "parked" || chunk.preliminary === true) return [];
+    // The harness refused it, or gave it up: nobody waits any more.
+    this.#withdraw(call);
     call.state = "answered";
+    this.#answer(call.requests, { type: "failure", error: "the call was given up" });
     if (chunk.type !== "tool-output-available") return [chunk];
     const errorText = "the call was not carried out: its output came from elsewhere";
     return [{ type: "tool-output-error", toolCallId: id, errorText, dynamic: true }];

@@ -80,6 +80,9 @@ export class ScriptedCalls {
     if (!this.shim) throw new Error("the run has no tools");
     const child = spawn(this.shim.command, [...this.shim.args], { stdio: ["pipe", "pipe", "inherit"] });
     this.#child = child;
+    child.on("exit", () => {
+      for (const lose of this.#waiting.values()) lose({ error: { message: "the connection to the tools is lost" } });
+    });
     createInterface({ input: child.stdout }).on("line", (line) => {
       const reply = JSON.parse(line) as Reply;
       this.#waiting.get(reply.id)?.(reply);

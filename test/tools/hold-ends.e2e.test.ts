@@ -113,3 +113,24 @@ test.concurrent("at its limit it is suspended as if it had never waited", async 
   expect(await pod.answer("r1", [resolved(parked, { picked: "a" })])).toMatchObject({ status: 409 });
   await expectResumed(pod, suspended);
 });
+
+test.concurrent("a dispatch that brings the answer takes the thread over from the turn that waits for it", async () => {
+  await using pod = await AskingPod.start();
+  const body = await pod.holds(TURN);
+  const { interrupts = [], suspension = "" } = waitingOf(body.frames) ?? {};
+  await expectResumed(pod, { interrupts, suspension });
+  await body.ended;
+  expect(body.frames.at(-1)?.error).toMatchObject({ code: "superseded" });
+  expect((await readMessage(chunksIn(body.frames))).errors).toEqual([]);
+});
+
+test.concurrent("a stale answer ends nothing: the turn that waits goes on waiting", async () => {
+  await using pod = await AskingPod.start();
+  const body = await pod.holds(TURN);
+  const { interrupts = [], suspension = "" } = waitingOf(body.frames) ?? {};
+  const input = { answers: [resolved(interrupts[0], { picked: 1 })], suspension };
+  expect((await pod.dispatch({ runId: "r2", input })).status).toBe(409);
+  expect(await pod.answer("r1", [resolved(interrupts[0], { picked: "a" })])).toMatchObject({ status: 200 });
+  await body.ended;
+  expect(outcomeOf(body.frames)?.type).toBe("finished");
+});

@@ -30,7 +30,10 @@ test.concurrent("the turn goes on with the answer that comes a second later, and
   const asked = body.lines.length;
   await body.until(({ lines }) => lines.slice(asked).filter((line) => line === "").length >= 3);
   const answer = resolved(waiting?.interrupts[0], { picked: "/clear <b>" });
-  expect(await pod.answer("later", [answer])).toEqual({ status: 200, body: { accepted: 1 } });
+  // As existing control planes call it.
+  const answers = JSON.stringify({ answers: [answer] });
+  const reply = await pod.daemon.fetch("/_sandbox/runs/later/answers", { method: "POST", body: answers });
+  expect([reply.status, await reply.json()]).toEqual([200, { accepted: 1 }]);
   await body.ended;
   expect(outcomeOf(body.frames)?.type).toBe("finished");
   expect(resultOf(body.frames, "p")).toEqual({ text: '{"picked":"/clear \\u003cb>"}', isError: false });
@@ -220,4 +223,44 @@ test.concurrent("calls that a process of the agent makes and no reader sees are 
   expect(new Set(chunksIn(body.frames).flatMap(({ toolCallId }) => toolCallId ?? []))).toEqual(new Set(["a", "e"]));
   const metrics = await (await pod.daemon.fetch("/metrics")).text();
   expect(metrics).toMatch(/dispatchd_tool_calls_total\{result="made_up"\} 6/);
+});
+
+test.concurrent("a question whose shim dies is withdrawn, and its harness says what became of the call", async () => {
+  const asked = pod.daemon.path("asked of a shim that dies");
+  const sh = `while [ ! -e '${asked}' ]; do sleep 0.02; done; kill -9 $(sed 's/.*"pid":\\([0-9]*\\).*/\\1/' "$RELAY"/*.req.json)`;
+  const [start, ...rest] = calling(pick("p"));
+  if (!start) throw new Error("no steps");
+  const body = await pod.holds({ runId: "lost", threadId: "lost", steps: [start, { sh }, ...rest] });
+  const [interrupt] = waitingOf(body.frames)?.interrupts ?? [];
+  await writeFile(asked, "");
+  await body.until(({ frames }) => waitingOf(frames)?.interrupts.length === 0);
+  expect(waitingOf(body.frames)).not.toHaveProperty("suspension");
+  expect(await pod.answer("lost", [resolved(interrupt, { picked: "a" })])).not.toMatchObject({ status: 200 });
+  await body.ended;
+  expect(outcomeOf(body.frames)?.type).toBe("finished");
+  expect(typesOf(body.frames, "p")).toEqual(["tool-input-available", "tool-output-error"]);
+  expect((await readMessage(chunksIn(body.frames))).errors).toEqual([]);
+});
+
+test.concurrent("large arguments reach a callback and are shown to no person; a large answer reaches the model whole", async () => {
+  const large = "x".repeat(400 << 10);
+  const calls = [
+    { id: "a", name: "look_up", input: { key: large } },
+    { id: "e", name: "erase", input: { what: large } },
+    { id: "p", name: "pick", input: {} },
+  ];
+  const body = await pod.holds({ runId: "large", threadId: "large", steps: calling(...calls) });
+  const [interrupt] = waitingOf(body.frames)?.interrupts ?? [];
+  expect(interrupt?.toolCallId).toBe("p");
+  const picked = "</x>".repeat(50 << 10);
+  expect(await pod.answer("large", [resolved(interrupt, { picked })])).toMatchObject({ status: 200 });
+  await body.ended;
+  const carried = pod.callbacks.filter(({ body: { runId } }) => runId === "large");
+  expect(carried.map(({ body: order }) => (order.arguments as { key: string }).key.length)).toEqual([large.length]);
+  expect(resultOf(body.frames, "e").text).toStartWith(
+    "the person could not be asked: what is to be asked is too large",
+  );
+  expect(JSON.parse(resultOf(body.frames, "p").text)).toEqual({ picked });
+  expect(resultOf(body.frames, "p").text).not.toContain("<");
+  expect((await readMessage(chunksIn(body.frames))).errors).toEqual([]);
 });

@@ -54,6 +54,16 @@ test("a held call asks, and goes on with what the person gave: the model as one 
   expect([bench.answered.length, bench.waiting.length, bench.counted]).toEqual([1, 1, ["held"]]);
 });
 
+test("a person may take ten minutes, or all the time that there is", async () => {
+  for (const waitMs of [600_000, 86_400_000 - 1]) {
+    const bench = RunToolsBench.hold({ holdMs: 86_400_000 });
+    await bench.call("c", "connect");
+    await bench.clock.advance(waitMs);
+    expect(await bench.tools.answer([bench.entry("c", "yes")])).toMatchObject({ type: "accepted" });
+    expect(bench.answered).toEqual([["c", { type: "success", text: '"yes"' }]]);
+  }
+});
+
 test("a person who cancels is a result like any other", async () => {
   const bench = RunToolsBench.hold();
   await bench.call("p", "pick");

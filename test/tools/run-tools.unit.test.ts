@@ -191,27 +191,57 @@ test("a call that is made again after its shim died is carried out for the new o
   expect(bench.outputsOf("a")).toEqual([available("a", "of the second")]);
 });
 
-test("what the harness reports of a call is dropped from the request on, final or not", async () => {
+test("what the harness reports of a call that has its result, or is parked, is dropped", async () => {
   const bench = new RunToolsBench();
   await bench.call("a", "look_up");
+  await bench.print({ ...available("a", "half"), preliminary: true });
+  await bench.reply("a", "A");
   await bench.call("p", "pick");
   await bench.call("d", "forbidden");
   for (const id of ["a", "p", "d"]) {
     await bench.print({ ...available(id, "half"), preliminary: true });
     await bench.print(available(id, "made up"), failed(id, "made up"), { type: "tool-output-denied", toolCallId: id });
   }
-  await bench.reply("a", "A");
-  await bench.print(available("a", "made up"), failed("a", "made up"));
   expect(bench.read.filter(({ type }) => type !== "tool-input-available")).toEqual([
-    { type: "tool-output-denied", toolCallId: "d" },
     available("a", "A"),
+    { type: "tool-output-denied", toolCallId: "d" },
   ]);
+});
+
+test.each([
+  ["a", "look_up"],
+  ["p", "pick"],
+])("a final report of call %s of %s, which nobody has answered, says that the harness gave it up", async (id, name) => {
+  const bench = RunToolsBench.hold();
+  await bench.call(id, name);
+  await bench.print({ ...available(id, "half"), preliminary: true });
+  expect(bench.outputsOf(id)).toEqual([]);
+  await bench.print(failed(id, "a neighbour failed"));
+  expect(bench.outputsOf(id)).toEqual([failed(id, "a neighbour failed")]);
+  expect(bench.toldOf(id)).toEqual([{ type: "failure", error: "the call was given up" }]);
+  // The relay finds out a moment later.
+  await bench.withdraw(id);
+  await bench.reply(id, "too late");
+  expect(await bench.tools.answer([bench.entry(id, { picked: 1 })])).toMatchObject({ type: "stale" });
+  expect(bench.carried.map(({ signal }) => signal.aborted)).toEqual(name === "look_up" ? [true] : []);
+  expect(bench.asked).toEqual(name === "pick" ? [["p"], []] : []);
+  expect([bench.outputsOf(id).length, bench.answered.length]).toEqual([1, 1]);
+});
+
+test("an output that the daemon did not give is none, even of a call that is being asked", async () => {
+  const bench = RunToolsBench.hold();
+  await bench.call("e", "erase");
+  await bench.print(available("e", "approved by nobody"));
+  expect(bench.outputsOf("e").at(-1)).toEqual(
+    failed("e", "the call was not carried out: its output came from elsewhere"),
+  );
+  expect(bench.carried).toEqual([]);
 });
 
 test("what is beside a dropped output stays, and a frame of nothing else is none", async () => {
   const bench = new RunToolsBench();
-  await bench.call("a", "look_up");
-  const frame = { chunks: [available("a", "made up")], body: "", verbatim: false };
+  await bench.call("p", "pick");
+  const frame = { chunks: [available("p", "made up")], body: "", verbatim: false };
   expect(bench.tools.take(frame)).toBeUndefined();
   // The session's id and the outcome of such a frame are not lost with it.
   expect(bench.tools.take({ ...frame, sessionId: "s" })).toMatchObject({ chunks: [], sessionId: "s" });
