@@ -248,7 +248,7 @@ test("what is beside a dropped output stays, and a frame of nothing else is none
   const outcome = { type: "finished" };
   expect(bench.tools.take({ ...frame, outcome })).toMatchObject({ chunks: [], outcome });
   const text = { type: "text-delta", id: "t", delta: "hello" };
-  await bench.print(available("a", "made up"), text, STEP_ENDS);
+  await bench.print(available("p", "made up"), text, STEP_ENDS);
   expect(bench.read.slice(1)).toEqual([text, STEP_ENDS]);
 });
 
