@@ -6,6 +6,7 @@ import type { Outcome } from "../../src/frames/frame.ts";
 import { findParked } from "../../src/harness/claude-code/find-parked.ts";
 import type { HarnessInterrupt, TurnAnswer } from "../../src/harness/port.ts";
 import { unansweredText } from "../../src/pause-text.ts";
+import { startMcpEndpoint } from "../support/claude-code-harness/mcp-endpoint.ts";
 import { type FinishedTurn, HarnessBench, type TurnChoices } from "../support/claude-code-harness/run-turn.ts";
 import { calls, type ReceivedRequest, type ScriptedTurn, says, textOf } from "../support/scripted-model/index.ts";
 
@@ -78,6 +79,22 @@ test("a question ends the turn, and its answer is the result of the same call", 
   bench.model.push(says("I said so."));
   await resume(bench, first, { answers, attempt: 2 });
   expect(resultOf(bench.mainRequests().at(-1), "ask-1")).toEqual([result ?? ""]);
+});
+
+test("a question stays open while a start is not good enough", async () => {
+  await using bench = await HarnessBench.open();
+  await using endpoint = startMcpEndpoint({ failures: 2 });
+  bench.model.push(calls(["AskUserQuestion", asks("Which colour?"), "ask-1"]));
+  const first = await bench.run();
+  bench.model.push(says("Red it is."));
+  const second = await resume(bench, first, {
+    input: { mcp: { url: endpoint.url, headers: {} } },
+    settings: { mcpPreflightBaseMs: 10 },
+    answers: [answerTo(askedIn(first), { answers: { "Which colour?": "red" } })],
+  });
+  expect(second.texts).toEqual(["Red it is."]);
+  expect(second.stderr).toContain("MCP servers are not available");
+  expect(resultOf(bench.mainRequests().at(-1), "ask-1").join()).toContain('"Which colour?"="red"');
 });
 
 test("one question of a message is asked, beside a client tool; a second one is told to wait", async () => {

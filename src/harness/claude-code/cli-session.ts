@@ -52,6 +52,7 @@ export class CliSession implements TurnSession {
   readonly #query: Query;
   readonly #releasePrompt: () => void;
   readonly #closeInput: () => void;
+  #mayWork = false;
   #process: CliProcess | undefined;
   /** A message that is being waited for: whoever reads next takes it over. */
   #pending: Promise<IteratorResult<SDKMessage, void>> | undefined;
@@ -96,6 +97,7 @@ export class CliSession implements TurnSession {
   }
 
   sendPrompt(): void {
+    this.#mayWork = true;
     this.#releasePrompt();
   }
 
@@ -149,8 +151,17 @@ export class CliSession implements TurnSession {
   }
 
   async end(quietMs: number): Promise<void> {
+    // A call that it left for later is under way by itself, and would be recorded as refused.
+    if (this.promptId === undefined && !this.#mayWork) return this.abandon();
     this.#closeInput();
     await this.#process?.end(quietMs);
+    this.#query.close();
+  }
+
+  /** Ends the process before it can write anything more. */
+  async abandon(): Promise<void> {
+    await this.#process?.kill();
+    this.#closeInput();
     this.#query.close();
   }
 

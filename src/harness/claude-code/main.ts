@@ -114,8 +114,8 @@ async function performTurn(turn: TurnRequest, io: HarnessIo, stop: Stopper): Pro
       query,
       ({ spawn, session: self }) => {
         const questions = questionCallbacks(begin.ownAnswers, self.released, (reason) => {
-          // Nothing of the turn may happen: it is not asked to leave by itself.
-          stop.hold({ end: () => self.end(0) });
+          // Nothing of the turn may happen, and the question stays open.
+          stop.hold({ end: () => self.abandon() });
           stale.reject(reason);
         });
         return optionsOf(choice, { spawn, servers: () => self.mcpServers(), questions });

@@ -92,10 +92,13 @@ function leftOver(call: TranscriptCall): Pick<Edit, "text" | "isError"> {
     : { text: cutOffText(call.toolName), isError: true };
 }
 
-/** A question of Claude Code's own is answered in its words; what closed it is known in any case. */
-function expectSameAnswer({ kind, toolName, result }: TranscriptCall, { toolCallId, text, isError }: TurnAnswer): void {
+/** A question of Claude Code's own is answered in its words: known is what closed it, and whether it was refused. */
+function expectSameAnswer({ kind, toolName, result }: TranscriptCall, answer: TurnAnswer): void {
+  const { toolCallId, text, isError, status } = answer;
   const same =
-    kind === "own" ? result?.text !== unansweredText(toolName) : result?.text === text && result.isError === isError;
+    kind === "own"
+      ? result?.text !== unansweredText(toolName) && result?.isError === (isError || status === "cancelled")
+      : result?.text === text && result.isError === isError;
   if (!same) throw new TurnFailure("stale", `the call ${toolCallId} was answered otherwise`);
 }
 

@@ -28,6 +28,8 @@ export interface CliProcess {
   stderrTail(): string;
   /** Resolves when the process can run no more code: at the latest `quietMs` and 2.5 s after the call. */
   end(quietMs: number): Promise<void>;
+  /** Ends it without a word: an end that it sees is something that it writes down. */
+  kill(): Promise<void>;
 }
 
 export function spawnCli(options: SpawnOptions, log: (line: string) => void): CliProcess {
@@ -51,6 +53,12 @@ export function spawnCli(options: SpawnOptions, log: (line: string) => void): Cl
   const guard = child.pid === undefined ? undefined : startGuard(child.pid);
   void exited.then(() => guard?.stdin?.end("\n"));
 
+  const kill = async (): Promise<void> => {
+    child.kill("SIGKILL");
+    // A process that reads from a mount that hangs cannot die, but it can run no more code either.
+    await within(exited, KILL_WAIT_MS);
+  };
+
   return {
     spawned: child,
     exited,
@@ -61,10 +69,9 @@ export function spawnCli(options: SpawnOptions, log: (line: string) => void): Cl
       if (await within(exited, quietMs)) return;
       child.kill("SIGTERM");
       if (await within(exited, TERM_GRACE_MS)) return;
-      child.kill("SIGKILL");
-      // A process that reads from a mount that hangs cannot die, but it can run no more code either.
-      await within(exited, KILL_WAIT_MS);
+      await kill();
     },
+    kill,
   };
 }
 
