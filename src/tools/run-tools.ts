@@ -100,6 +100,9 @@ export class RunTools {
   #stopEnd: (() => void) | undefined;
   /** From the limit on every call of the turn is parked. */
   #decayed = false;
+  #saysAgain = false;
+  /** A question was withdrawn, of which no output tells: that none is open has to be said too. */
+  #owesNone = false;
   #ended = false;
   /** It went on after it was parked: nothing of that reaches the reader. */
   #overran = false;
@@ -428,18 +431,28 @@ export class RunTools {
   #say(issued: Issued): void {
     const { log, emit } = this.parts;
     const { interrupts, suspension } = issued;
+    // Answered while it was signed: whose output has gone out is not asked for after it.
+    const open = new Set(this.#open().map(({ id }) => id));
+    if (open.size !== interrupts.length || !interrupts.every(({ id }) => open.has(id))) {
+      this.#sayAgain();
+      return;
+    }
+    this.#owesNone = false;
     const until = new Date(this.#until).toISOString();
     log.info("dispatch waiting", { interrupts: interrupts.map(({ id }) => id), until });
     const waiting = { interrupts, ...(suspension === "" ? {} : { suspension }), until };
     emit(approvalChunks(this.#open(), suspension), waiting);
   }
 
-  /** After a change in what is open: the frame before counts no more. */
-  #sayAgain(evenIfNone: boolean): void {
+  /** After a change in what is open, or several: the frame before counts no more. */
+  #sayAgain(): void {
+    if (this.#saysAgain) return;
+    this.#saysAgain = true;
     this.#asking = this.#asking
       .then(async () => {
+        this.#saysAgain = false;
         const open = this.#open();
-        if (this.#ended || this.#decayed || (open.length === 0 && !evenIfNone)) return;
+        if (this.#ended || this.#decayed || (open.length === 0 && !this.#owesNone)) return;
         const issued = open.length === 0 ? { interrupts: [], suspension: "" } : await this.#issue(open);
         if (this.#ended || this.#decayed || typeof issued === "string") return;
         this.#say(issued);
@@ -496,7 +509,7 @@ export class RunTools {
       const result = answerText(entry, question.reason);
       this.#finishCall(call, answerOf(result), [...approvals, answerChunk(question, entry)]);
     }
-    this.#sayAgain(false);
+    this.#sayAgain();
   }
 
   #withdraw(call: Call): void {
@@ -509,7 +522,8 @@ export class RunTools {
     if (!wasHeld) return;
     if (this.#held.size === 0) this.#endHold();
     this.parts.log.info("dispatch question withdrawn", { call: call.toolCallId });
-    this.#sayAgain(true);
+    this.#owesNone = true;
+    this.#sayAgain();
   }
 
   #failCall(call: Call, error: string): void {

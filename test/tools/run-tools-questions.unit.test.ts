@@ -246,6 +246,25 @@ test("two that answer at once: one of them is taken, whoever it is", async () =>
   expect(bench.answered).toHaveLength(1);
 });
 
+test("a question that is answered while the next frame is signed is not asked for behind its output", async () => {
+  const bench = RunToolsBench.hold();
+  await bench.call("a", "connect");
+  await bench.call("b", "connect");
+  const signed = [Promise.withResolvers<undefined>(), Promise.withResolvers<undefined>()];
+  bench.signing = () => signed[bench.issued.length - 3]?.promise ?? Promise.resolve(undefined);
+  // While the frame for `c` is signed, `a` is answered; while that without `a` is, all others are.
+  await bench.call("c", "connect");
+  const answering = [bench.tools.answer([bench.entry("a", 1)])];
+  await settle();
+  signed[0]?.resolve(undefined);
+  await settle();
+  answering.push(bench.tools.answer([bench.entry("b", 2), bench.entry("c", 3)]));
+  signed[1]?.resolve(undefined);
+  await Promise.all(answering);
+  expect(bench.asked).toEqual([["a"], ["a", "b"]]);
+  expect(bench.answered.map(([name]) => name)).toEqual(["a", "b", "c"]);
+});
+
 test("several answers are taken all or none", async () => {
   const bench = RunToolsBench.hold();
   await bench.call("p", "pick");
@@ -265,7 +284,10 @@ test("several answers are taken all or none", async () => {
     ...{ type: "invalid", path: "answers.1.payload" },
   });
   expect([bench.answered, bench.carried, bench.waiting.length]).toEqual([[], [], 3]);
+  await bench.call("d", "connect");
   expect(await bench.tools.answer([p, e, c])).toEqual({ type: "accepted", count: 3 });
+  // One frame for all of them.
+  expect(bench.asked.slice(3)).toEqual([["p", "c", "e", "d"], ["d"]]);
   await bench.reply("e", "erased");
   expect(bench.answered.map(([name]) => name)).toEqual(["p", "c", "e"]);
 });
