@@ -28,6 +28,8 @@ test("the log of one run", async () => {
   expect(outline(daemon.log).sort()).toEqual(
     [
       ...STARTED,
+      // No keys for suspensions.
+      "warn configuration: warning",
       "info dispatch received: run thread does attempt traceparent",
       `info harness started: ${about} harness pid session`,
       `info harness stderr: ${about} line`,
