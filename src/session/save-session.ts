@@ -50,6 +50,9 @@ export type SaveReport =
   /** Another run has used the suspension. */
   | { readonly type: "used"; readonly by: string };
 
+/** Deletions on their way at once. */
+const AT_A_TIME = 16;
+
 /** Text of one file of the store at most; more news makes several. */
 const FILE_TEXT_BYTES = 32 << 20;
 
@@ -336,16 +339,23 @@ async function deleteOld(
   const plan = planDeletions({ names, own, proof, line, blind: run.marked, ...(keepOwn ? { keepOwn } : {}) });
   const deleted: SaveName[] = [];
   try {
-    for (const name of plan.remove) {
+    await sideBySide(plan.remove, async (name) => {
       await folder.remove(name);
       deleted.push(name);
-    }
-    for (const name of plan.ifOld) {
+    });
+    await sideBySide(plan.ifOld, async (name) => {
       const facts = await folder.stat(name);
       if (facts && now - facts.modifiedAt > LOST_AFTER_MS) await folder.remove(name);
-    }
+    });
   } catch {
     // A volume that went away in between: whatever is left over is found by the next flight.
   }
   return deleted;
+}
+
+/** A mount answers many in the time of one. */
+async function sideBySide(names: readonly SaveName[], work: (name: SaveName) => Promise<void>): Promise<void> {
+  for (let at = 0; at < names.length; at += AT_A_TIME) {
+    await Promise.all(names.slice(at, at + AT_A_TIME).map(work));
+  }
 }
