@@ -2,7 +2,7 @@
 import { join } from "node:path";
 import type { TestDaemon } from "../test/support/daemon.ts";
 import { mountsMissing } from "../test/support/wedgefs/index.ts";
-import { checkEnd, dispatchRequest, startBenchDaemon } from "./bench-daemon.ts";
+import { checkEnd, dispatchRequest, dispatchTurn, startBenchDaemon } from "./bench-daemon.ts";
 import { CopyServer, Floors, PROGRAMS } from "./floors.ts";
 import { type Ask, type Exchange, Probe } from "./http.ts";
 import { atMost, type Bench, inTurns, quantile, type Row, type Spread, spreadOf } from "./measure.ts";
@@ -13,6 +13,7 @@ const FRAME_BYTES = 1024;
 const FULL_SPEED_BYTES = 800_000_000;
 const HELD_BYTES_PER_S = 50_000_000;
 const HELD_BYTES = 150_000_000;
+const SESSION_BYTES = 64 << 20;
 const PROBE_EVERY_MS = 2;
 const MS_PER_S = 1000;
 
@@ -45,6 +46,13 @@ export const health: Bench = {
     const wedged = mountsMissing
       ? []
       : (await inTurns(ROUNDS, { product: () => loadWedged(HELD_BYTES, HELD_BYTES_PER_S) })).product;
+    progress(mountsMissing ?? "the same while a 64 MiB session is saved");
+    const saving = mountsMissing
+      ? { full: [], held: [] }
+      : await inTurns(ROUNDS, {
+          full: () => loadSaving(FULL_SPEED_BYTES, 0),
+          held: () => loadSaving(HELD_BYTES, HELD_BYTES_PER_S),
+        });
     const p99 = (loads: readonly Load[]): Spread => spreadOf(loads.map(({ latencies }) => ninetyNinth(latencies)));
     const fullProduct = p99(full.product);
     const heldProduct = p99(held.product);
@@ -81,10 +89,29 @@ export const health: Bench = {
         { ...row, unit: "MB/s", name: "rate held, flights wedged", product: rates(wedged), floor: rates(held.product) },
       );
     }
-    const notes = [
-      ...(mountsMissing ? [`health: no flights were wedged: ${mountsMissing}`] : []),
-      "health: a save of a 64 MiB session belongs to this bar too; it is not part of this run.",
-    ];
+    if (saving.full.length > 0) {
+      const [fullSaving, heldSaving] = [p99(saving.full), p99(saving.held)];
+      const [fullCopy, heldCopy] = [p99(full.floor), p99(held.floor)];
+      rows.push(
+        {
+          ...row,
+          name: "p99, full speed, wedged, 64 MiB saved",
+          product: fullSaving,
+          floor: fullCopy,
+          verdict: atMost("ratio", 1, fullSaving, fullCopy),
+        },
+        {
+          ...row,
+          name: "p99, held, wedged, 64 MiB saved",
+          product: heldSaving,
+          floor: heldCopy,
+          verdict: atMost("alone", 10, heldSaving),
+        },
+        { ...row, unit: "MB/s", name: "rate at full speed, wedged, saved", product: rates(saving.full) },
+        { ...row, unit: "MB/s", name: "rate held, wedged, saved", product: rates(saving.held) },
+      );
+    }
+    const notes = mountsMissing ? [`health: no flights were wedged and no session saved: ${mountsMissing}`] : [];
     return { rows, notes };
   },
 };
@@ -103,6 +130,15 @@ async function loadDaemon(totalBytes: number, bytesPerSecond: number): Promise<L
 async function loadWedged(totalBytes: number, bytesPerSecond: number): Promise<Load> {
   await using pod = await WedgedPod.start(emitter(totalBytes, bytesPerSecond));
   return await load(pod.daemon.port, dispatchRequest(pod.daemon), totalBytes, checkEnd);
+}
+
+/** At least four workers hang at other volumes, and meanwhile a long session is saved to the one that is well. */
+async function loadSaving(totalBytes: number, bytesPerSecond: number): Promise<Load> {
+  await using pod = await WedgedPod.start(emitter(totalBytes, bytesPerSecond), { homeIsWell: true });
+  const loaded = load(pod.daemon.port, dispatchRequest(pod.daemon), totalBytes, checkEnd);
+  const saved = await dispatchTurn(pod.daemon, { transcriptBytes: SESSION_BYTES });
+  if (!saved.tail.includes('"saved":true')) throw new Error(`the session was not saved: ${saved.tail}`);
+  return await loaded;
 }
 
 async function loadCopy(binary: string, totalBytes: number, bytesPerSecond: number): Promise<Load> {

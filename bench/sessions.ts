@@ -2,23 +2,31 @@
  * What a session costs on the volume, against copying its files: 64 KiB of news behind a long history, and a restore.
  * Through the flights of the compiled binary, on a local disk and on a FUSE mount on which every request takes 10 ms.
  */
-import { mkdir, mkdtemp, rm, stat } from "node:fs/promises";
+import { mkdir, mkdtemp, readFile, rm, stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { zstdCompressSync } from "node:zlib";
 import { systemClock } from "../src/clock/system.ts";
 import { createOrgFs } from "../src/orgfs/supervisor.ts";
+import { hashOf, SEGMENT_BYTES } from "../src/session/save-file.ts";
 import { DiskPod } from "../test/session/pod-disk.ts";
 import { BINARY } from "../test/support/daemon.ts";
+import { RcloneVolume, rcloneMissing } from "../test/support/rclone.ts";
 import { recordingLog, silentMetrics } from "../test/support/silent.ts";
 import { mountsMissing, WedgeFs } from "../test/support/wedgefs/index.ts";
 import { atLeast, atMost, type Bench, type Row, spreadOf } from "./measure.ts";
+import { transcript } from "./transcript.ts";
 
 const HISTORIES_MIB = [1, 8, 64, 256];
+const ALONE_MIB = 64;
 const NEWS_BYTES = 64 << 10;
 const SAVES = 64;
 const SLOW_SAVES = 8;
 const RESTORES = 5;
 const REQUEST_MS = 10;
+const RCLONE_SAVES = 6;
+const QUIET_MS = 500;
+const QUIET_STEP_MS = 50;
 const MAIN = "projects/p/s.jsonl";
 
 export const sessions: Bench = {
@@ -33,7 +41,12 @@ export const sessions: Bench = {
     if (mountsMissing !== undefined) return { rows, notes: [`sessions: no mount to measure on: ${mountsMissing}`] };
     progress(`64 MiB on a mount with ${REQUEST_MS} ms a request`);
     rows.push(...(await onMount(64)));
+    if (rcloneMissing === undefined) {
+      progress("through rclone and WebDAV");
+      rows.push(await throughRclone("listing cached", "60s", 0), await throughRclone("listing expired", "1s", 1500));
+    }
     const notes = [
+      ...(rcloneMissing === undefined ? [] : [`sessions: no backend requests were counted: ${rcloneMissing}`]),
       "sessions: the copy is Node's `cp` of the session's files; a save is a whole flight, its process too",
     ];
     return { rows, notes };
@@ -60,6 +73,7 @@ async function onDisk(mib: number): Promise<Row[]> {
     restores.push(await restoreTime(place));
   }
   const size = (await stat(join(pod.configDir, MAIN))).size / (1 << 20);
+  const alone = mib === ALONE_MIB ? whatRestoringTakes(await readFile(join(pod.configDir, MAIN)), copies) : [];
   const [product, floor] = [spreadOf(bytes), spreadOf([size])];
   const name = `${mib} MiB`;
   const verdict = mib >= 64 ? { verdict: atMost("ratio", 0.01, product, floor) } : {};
@@ -67,7 +81,29 @@ async function onDisk(mib: number): Promise<Row[]> {
     { bench: "sessions", name: `save behind ${name}: written`, unit: "MiB", product, floor, ...verdict },
     row(`save behind ${name}, on a disk`, saves, copies),
     row(`restore of ${name}, on a disk`, restores, copies),
+    ...alone,
   ];
+}
+
+/** What no restore can do without, each by itself on one core: the format has these. */
+function whatRestoringTakes(text: Buffer, copies: readonly number[]): Row[] {
+  const pieces: Buffer[] = [];
+  for (let at = 0; at < text.length; at += SEGMENT_BYTES) pieces.push(text.subarray(at, at + SEGMENT_BYTES));
+  const frames = pieces.map((piece) => zstdCompressSync(piece));
+  const times = (work: () => void): number[] =>
+    Array.from({ length: RESTORES }, () => {
+      const from = performance.now();
+      work();
+      return performance.now() - from;
+    });
+  const hashing = times(() => {
+    for (const piece of pieces) hashOf(piece);
+  });
+  const decompressing = times(() => {
+    for (const frame of frames) Bun.zstdDecompressSync(frame);
+  });
+  const name = `${ALONE_MIB} MiB alone`;
+  return [row(`SHA-256 of ${name}`, hashing, copies), row(`zstd decompression of ${name}`, decompressing, copies)];
 }
 
 async function onMount(mib: number): Promise<Row[]> {
@@ -114,6 +150,41 @@ async function onMount(mib: number): Promise<Row[]> {
     { bench: "sessions", name: "requests of one save to the mount", unit: "x", product: spreadOf([requests]) },
     { ...restored, ...(copy ? { verdict: atMost("ratio", 1.5, restore, copy) } : {}) },
   ];
+}
+
+/** What one save asks of the backend. */
+async function throughRclone(name: string, listings: string, pauseMs: number): Promise<Row> {
+  await using place = await Place.create();
+  await using mount = await RcloneVolume.mount(place.home, listings);
+  await using pod = await place.pod();
+  const run = await grown(pod, 1);
+  await settled(mount);
+  const requests: number[] = [];
+  for (let n = 0; n < RCLONE_SAVES; n++) {
+    await Bun.sleep(pauseMs);
+    await pod.append(MAIN, transcript(NEWS_BYTES));
+    await run.save({ deadlineMs: 30_000 });
+    requests.push(await settled(mount));
+  }
+  const product = spreadOf(requests);
+  const title = `backend requests of one save, ${name}`;
+  // A listing that the mount has forgotten is one more.
+  const verdict = pauseMs === 0 ? { verdict: atMost("alone", 3, product) } : {};
+  return { bench: "sessions", name: title, unit: "x", product, ...verdict };
+}
+
+/** How many there were, when what was written has reached the backend and it is quiet. */
+async function settled(mount: RcloneVolume): Promise<number> {
+  let [sum, puts, quietMs] = [0, 0, 0];
+  while (puts === 0 || quietMs < QUIET_MS) {
+    await Bun.sleep(QUIET_STEP_MS);
+    const counts = mount.requests.take();
+    const now = Object.values(counts).reduce((all, count) => all + count, 0);
+    puts += counts.PUT ?? 0;
+    sum += now;
+    quietMs = now === 0 ? quietMs + QUIET_STEP_MS : 0;
+  }
+  return sum;
 }
 
 function row(name: string, product: readonly number[], floor: readonly number[]): Row {
@@ -166,16 +237,4 @@ class Place implements AsyncDisposable {
     this.#orgFs.stop();
     await rm(this.folder, { recursive: true, force: true });
   }
-}
-
-/** Lines as an agent's transcript has them: half of it is told again and again, half is new. */
-function transcript(bytes: number): string {
-  const lines: string[] = [];
-  for (let size = 0; size < bytes; ) {
-    const words = Array.from({ length: 40 }, () => Math.random().toString(36).slice(2)).join(" ");
-    const line = `${JSON.stringify({ uuid: crypto.randomUUID(), type: "assistant", cwd: "/app/repo", text: words })}\n`;
-    lines.push(line);
-    size += line.length;
-  }
-  return lines.join("");
 }

@@ -15,7 +15,7 @@ import { watchReaders } from "./http/watch-readers.ts";
 import type { Log } from "./log/port.ts";
 import type { Redactor } from "./log/redact.ts";
 import type { Metrics } from "./metrics/port.ts";
-import { HOME, mountPathOf } from "./orgfs/mount-paths.ts";
+import { HOME, mountPathOf, orgRootOf } from "./orgfs/mount-paths.ts";
 import type { Org } from "./orgfs/org.ts";
 import { createOrg } from "./orgfs/org.ts";
 import { createSkills } from "./orgfs/skills/skills.ts";
@@ -117,7 +117,11 @@ function buildOrg({ config, clock, log, selfArgv, state }: PartsOptions, harness
   const harness = harnesses.find(undefined);
   if (!harness) throw new Error("there is no harness for a dispatch that names none");
   const workerArgv = [...selfArgv, "orgfs-worker"];
-  const orgFs = createOrgFs({ clock, log, metrics, workerArgv, mountPathOf: mountPath });
+  const guard = config.agentUser && { root: orgRootOf(config.appRoot), agent: config.agentUser };
+  const orgFs = createOrgFs({
+    ...{ clock, log, metrics, workerArgv, mountPathOf: mountPath },
+    ...(guard ? { guard } : {}),
+  });
   const skills = createSkills({
     orgFs,
     clock,

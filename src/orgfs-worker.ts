@@ -4,7 +4,7 @@
  */
 import { readSync, writeSync } from "node:fs";
 import type { OrgJobTable } from "./orgfs/port.ts";
-import { runWorkerProgram } from "./orgfs/worker-program.ts";
+import { type OrgPathTable, runWorkerProgram } from "./orgfs/worker-program.ts";
 import { makeNonDumpable, setParentDeathSignal } from "./process/native.ts";
 
 const SIGKILL = 9;
@@ -20,6 +20,24 @@ export const ORG_JOBS: OrgJobTable = {
   "skills-return": async () => (await import("./orgfs/skills/return-skills.ts")).returnSkills,
 };
 
+/** Where in a job's input paths on the org volume stand. */
+const ORG_PATHS: OrgPathTable = {
+  "folder-make": async (input, { onVolume }) => ({ ...input, path: await onVolume(input.path) }),
+  "links-set": async ({ links }, { inOrg }) => ({
+    links: await Promise.all(links.map(async (link) => ({ ...link, path: await inOrg(link.path) }))),
+  }),
+  "session-restore": async ({ older, ...input }, { onVolume }) => ({
+    ...input,
+    store: await onVolume(input.store),
+    ...(older ? { older: { ...older, store: await onVolume(older.store) } } : {}),
+  }),
+  "session-save": async (input, { onVolume }) => ({ ...input, store: await onVolume(input.store) }),
+  "volume-probe": async (input, { onVolume }) => ({ ...input, path: await onVolume(input.path) }),
+  "skills-home": async (input, { onVolume }) => ({ ...input, mountPath: await onVolume(input.mountPath) }),
+  "skills-sets": async (input, { onVolume }) => ({ ...input, mountPath: await onVolume(input.mountPath) }),
+  "skills-return": async (input, { onVolume }) => ({ ...input, mountPath: await onVolume(input.mountPath) }),
+};
+
 /** Resolves with the exit code. */
 export function runOrgfsWorker(jobs: Partial<OrgJobTable> = ORG_JOBS): Promise<number> {
   // An interrupt from a terminal reaches the whole group. When a flight ends is the daemon's to say.
@@ -30,6 +48,7 @@ export function runOrgfsWorker(jobs: Partial<OrgJobTable> = ORG_JOBS): Promise<n
     read: readStdin,
     write: writeStdout,
     jobs,
+    paths: ORG_PATHS,
     dieWithParent: () => setParentDeathSignal(SIGKILL),
     parent: () => process.ppid,
   });

@@ -57,7 +57,14 @@ async function dropRun(attempt: Attempt, { registry, endedRuns, log }: Retention
 
 /** The log of an attempt that a newer one replaced, once its last reader is gone. */
 export async function dropOldAttempt(attempt: Attempt, log: Log): Promise<void> {
-  if (attempt.run.attempt === attempt || attempt.state !== "ended" || attempt.readers.size > 0) return;
+  const newest = attempt.run.attempt;
+  if (!newest || newest === attempt || attempt.state !== "ended" || attempt.readers.size > 0) return;
+  try {
+    // Until the newer one is recorded, this one is what a restart would find: what was read of it has to be known then.
+    await newest.log.placed;
+  } catch {
+    return; // Its disk failed: that is told where it is written to.
+  }
   try {
     await attempt.log.close();
     await rm(logPath(attempt.run.folder, attempt.number), { force: true });

@@ -3,7 +3,7 @@
  * each run. Only where the volume is mounted, and only for a thread id that is the name of one folder; where there is
  * no link to make, that of another thread's run is taken away.
  */
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import type { Log } from "../log/port.ts";
 import { isPathSegment } from "./mount-paths.ts";
 import type { FlightOptions, FlightResult, OrgFs } from "./port.ts";
@@ -41,7 +41,8 @@ export async function linkRun(
       orgFs.fly("folder-make", { path: join(orgRoot, volume, threadId), owner }, { volume, deadlineMs: DEADLINE_MS }),
     ),
   ]);
-  const taken = set.type === "done" ? set.output.taken : [];
+  // By their names: the worker may have reached them by another path.
+  const taken = set.type === "done" ? set.output.taken.map((path) => basename(path)) : [];
   if (set.type !== "done" || taken.length > 0) {
     log.warn("run not linked", { reason: taken.length > 0 ? "something else is in the way" : reasonOf(set) });
   }
@@ -51,7 +52,7 @@ export async function linkRun(
       log.warn("run's folder not made", { volume, reason: folder && reasonOf(folder) });
       return [];
     }
-    return set.type === "done" && !taken.includes(join(orgRoot, name)) ? [name] : [];
+    return set.type === "done" && !taken.includes(name) ? [name] : [];
   });
 }
 

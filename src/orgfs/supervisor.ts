@@ -4,6 +4,7 @@ import type { Log } from "../log/port.ts";
 import type { Metrics } from "../metrics/port.ts";
 import { createEnding } from "./ending.ts";
 import { createLanes } from "./lanes.ts";
+import type { OrgGuard } from "./pin-paths.ts";
 import type { FlightOptions, FlightResult, JobOptions, OrgFs, OrgJobInput, OrgJobName, OrgJobOutput } from "./port.ts";
 import { createVolume, type Volume } from "./volume.ts";
 import { startWorker, type WorkerProcess } from "./worker-process.ts";
@@ -16,6 +17,8 @@ export interface OrgFsOptions {
   readonly workerArgv: readonly string[];
   /** Where a volume is mounted. */
   readonly mountPathOf: (volume: string) => string;
+  /** Set where the agent is another user: what it puts in the place of a volume is not followed. */
+  readonly guard?: OrgGuard;
 }
 
 const PROBE_DEADLINE_MS = 5000;
@@ -25,7 +28,7 @@ const LANE_GRACE_MS = 250;
 /** From the answer to the exit, which a thread can hold up that hangs all the same. */
 const EXIT_MS = 1000;
 
-export function createOrgFs({ clock, log, metrics, workerArgv, mountPathOf }: OrgFsOptions): OrgFs {
+export function createOrgFs({ clock, log, metrics, workerArgv, mountPathOf, guard }: OrgFsOptions): OrgFs {
   const lanes = createLanes();
   const volumes = new Map<string, Volume>();
   const workers = new Set<WorkerProcess>();
@@ -77,7 +80,7 @@ export function createOrgFs({ clock, log, metrics, workerArgv, mountPathOf }: Or
         giveBack();
         return cutShort();
       }
-      const worker = startWorker(workerArgv, { parent: process.pid, job, input });
+      const worker = startWorker(workerArgv, { parent: process.pid, job, input, ...(guard ? { guard } : {}) });
       workers.add(worker);
       worker.gone.then(() => workers.delete(worker));
       const answer = await Promise.race([worker.answer, ending.came]);

@@ -22,7 +22,7 @@ export interface Trials {
   join(): Trial | undefined;
   /** The one that ended last. */
   readonly last: Trial | undefined;
-  /** The one under way, or else the last. */
+  /** The one under way, or else the last; that one too when it failed, and the one under way has only just begun. */
   readonly newest: Trial | undefined;
   /** Until a new one may begin. */
   readonly pauseMs: number;
@@ -35,6 +35,9 @@ export interface TrialsOptions {
   readonly probe: () => Promise<Brought>;
   readonly bringSkills: () => Promise<Brought>;
 }
+
+/** A try that has no answer for so long says something. */
+const NEWS_MS = 500;
 
 export function isWell(trial: Trial): boolean {
   return trial.home?.state === "ready" && (trial.skills?.state === "ready" || trial.skills?.state === "none");
@@ -83,7 +86,8 @@ export function createTrials({ clock, log, retryEveryMs, probe, bringSkills }: T
       return last;
     },
     get newest() {
-      return current ?? last;
+      const isNews = !last || isWell(last) || !current || clock.monotonic() - current.startedAt >= NEWS_MS;
+      return isNews ? (current ?? last) : last;
     },
     get pauseMs() {
       return pauseMs();

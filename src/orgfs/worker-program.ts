@@ -6,7 +6,13 @@
  *     ← {"done":…}   or   {"failed":{"code":"EIO","message":"…"}}
  */
 import { errnoOf, messageOf } from "../errors.ts";
-import type { OrgJobHandler, OrgJobName, OrgJobTable } from "./port.ts";
+import { createPins, type OrgGuard, type Pins } from "./pin-paths.ts";
+import type { OrgJobHandler, OrgJobInput, OrgJobName, OrgJobTable } from "./port.ts";
+
+/** The input of each job with its paths on the org volume pinned. */
+export type OrgPathTable = {
+  readonly [J in OrgJobName]: (input: OrgJobInput<J>, pins: Pins) => Promise<OrgJobInput<J>>;
+};
 
 export interface WorkerProgram {
   /** All of stdin. */
@@ -14,6 +20,7 @@ export interface WorkerProgram {
   /** Returns when the text is out. */
   readonly write: (text: string) => void;
   readonly jobs: Partial<OrgJobTable>;
+  readonly paths: OrgPathTable;
   /** Has this process killed when its parent dies. */
   readonly dieWithParent: () => void;
   readonly parent: () => number;
@@ -23,6 +30,8 @@ export interface WorkerOrder {
   readonly parent: number;
   readonly job: string;
   readonly input: unknown;
+  /** Where the agent is another user, and may have its hands on what lies above the volumes. */
+  readonly guard?: OrgGuard;
 }
 
 export type WorkerAnswer =
@@ -30,21 +39,34 @@ export type WorkerAnswer =
   | { readonly failed: { readonly code: string; readonly message: string } };
 
 /** Resolves with the exit code. */
-export async function runWorkerProgram({ read, write, jobs, dieWithParent, parent }: WorkerProgram): Promise<number> {
+export async function runWorkerProgram({
+  read,
+  write,
+  jobs,
+  paths,
+  dieWithParent,
+  parent,
+}: WorkerProgram): Promise<number> {
   dieWithParent();
   const order = JSON.parse(read()) as WorkerOrder;
   // A parent that had died before `dieWithParent` is not there to send the signal.
   if (parent() !== order.parent) return 1;
-  write(`${JSON.stringify(await carryOut(jobs, order))}\n`);
+  write(`${JSON.stringify(await carryOut(jobs, paths, order))}\n`);
   return 0;
 }
 
-async function carryOut(jobs: Partial<OrgJobTable>, { job, input }: WorkerOrder): Promise<WorkerAnswer> {
+async function carryOut(
+  jobs: Partial<OrgJobTable>,
+  paths: OrgPathTable,
+  { job, input, guard }: WorkerOrder,
+): Promise<WorkerAnswer> {
   const load = Object.hasOwn(jobs, job) ? jobs[job as OrgJobName] : undefined;
   if (!load) return { failed: { code: "unknown_job", message: `no job ${job}` } };
   try {
     const handler = (await load()) as OrgJobHandler<never>;
-    return { done: (await handler(input as never)) ?? null };
+    const pin = paths[job as OrgJobName] as (input: unknown, pins: Pins) => Promise<unknown>;
+    const pinned = guard ? await pin(input, createPins(guard)) : input;
+    return { done: (await handler(pinned as never)) ?? null };
   } catch (error) {
     return { failed: { code: errnoOf(error) ?? "internal", message: messageOf(error) } };
   }

@@ -86,7 +86,7 @@ export async function restoreSession(
   const left = (): number => order.waitMs - (clock.monotonic() - startedAt);
   let listing = await listSaves(source);
   while (left() > 0 && (await isSomethingToCome(source, listing.names, order))) {
-    await clock.sleep(Math.min(LOOK_AGAIN_MS, left()));
+    await clock.sleep(Math.max(0, Math.min(LOOK_AGAIN_MS, left())));
     listing = await listSaves(source);
   }
   for (let tries = 1; ; tries++) {

@@ -3,20 +3,20 @@
  * then deletes. It may be killed anywhere. What it wrote is in the state file before the next step; a name is taken there
  * before it is used, so that nothing that comes late on the volume can fall on a file of somebody's.
  */
+import { inPlace, passes, type WritingState, whoUsed } from "./guard-save.ts";
 import { listSaves } from "./list-saves.ts";
 import type { LocalFile, LocalFiles } from "./local-files.ts";
 import { KEEP_OWN, LOST_AFTER_MS, planDeletions } from "./plan-deletions.ts";
 import { filesToGather, planSegments, type SegmentPlan } from "./plan-segments.ts";
-import { readHead, type SaveSource } from "./read-save.ts";
+import type { SaveSource } from "./read-save.ts";
 import { encodeFrames, encodeSave, hashOf } from "./save-file.ts";
 import { type HeadFile, LINE_RUNS } from "./save-head.ts";
-import { compareSaves, isMarked, nextTurn, placeOf, runKeyOf, type SaveName } from "./save-name.ts";
-import { holdsAll, otherUser, type SuspensionUse } from "./suspension-uses.ts";
+import { isMarked, type SaveName } from "./save-name.ts";
+import { holdsAll, type SuspensionUse } from "./suspension-uses.ts";
 import {
   keyOfRun,
   nextName,
   refsOf,
-  type SavingRun,
   type Segment,
   type StateFile,
   type StoredFile,
@@ -50,13 +50,11 @@ export type SaveReport =
   /** Another run has used the suspension. */
   | { readonly type: "used"; readonly by: string };
 
+/** Deletions on their way at once. */
+const AT_A_TIME = 16;
+
 /** Text of one file of the store at most; more news makes several. */
 const FILE_TEXT_BYTES = 32 << 20;
-
-/** Runs whose heads are looked at before a suspension is used. */
-const MAX_OTHERS = 8;
-
-type WritingState = ThreadState & { readonly run: SavingRun };
 
 interface FilePlan extends SegmentPlan {
   readonly file: LocalFile;
@@ -118,7 +116,7 @@ async function saveAs(
     await stateFile.write(state);
   }
   const next = nextName(state.run);
-  const usedBy = order.claim && (await whoUsed(source, order.claim, others(names, next)));
+  const usedBy = order.claim && (await whoUsed(source, order.claim, names, next));
   if (usedBy !== undefined) return { type: "used", by: usedBy };
   const by = names.find((name) => passes(name, next) && !state.run.passedOver?.includes(name));
   if (by) {
@@ -162,44 +160,6 @@ async function saveAs(
   if (deleted.length > 0)
     await stateFile.write({ ...state, own: state.own.filter((save) => !deleted.includes(save.name)) });
   return { type: "saved", name, bytes, deleted: deleted.length };
-}
-
-/** A run that began without a listing comes above what the first one shows, as it would have. Its saves stay marked. */
-function inPlace(state: WritingState, names: readonly SaveName[]): WritingState {
-  const { unlisted, ...run } = state.run;
-  const highest = names.reduce((max, name) => Math.max(max, placeOf(name).fence), 0);
-  const fence = unlisted?.fenced ? run.fence : Math.max(run.fence, highest);
-  const placed = { ...run, fence, turn: Math.max(run.turn, nextTurn(names)) };
-  const [before, after] = [keyOfRun(run), keyOfRun(placed)];
-  return { ...state, run: placed, line: state.line.map((key) => (key === before ? after : key)) };
-}
-
-/**
- * True when another run's save is above. A marked one ends no unmarked run: it may be of a run that began before and saw
- * the store later, and readers do not take it while the unmarked run is not older than what it descends from.
- */
-function passes(name: SaveName, next: SaveName): boolean {
-  if (runKeyOf(name) === runKeyOf(next) || compareSaves(name, next) < 0) return false;
-  return !isMarked(name) || isMarked(next);
-}
-
-/** Of two pods that were given one suspension, the later to list sees what the earlier wrote: as far as a volume tells. */
-async function whoUsed(
-  source: SaveSource,
-  claim: SuspensionUse,
-  names: readonly SaveName[],
-): Promise<string | undefined> {
-  const heads = await Promise.all(names.map((name) => readHead(source, name)));
-  const uses = heads.flatMap((result) => (result.type === "head" ? (result.head.used ?? []) : []));
-  return otherUser(uses, claim);
-}
-
-/** The newest save of each other run, the newest run first: those that may have begun meanwhile. */
-function others(names: readonly SaveName[], next: SaveName): SaveName[] {
-  const newest = new Map<string, SaveName>();
-  for (const name of [...names].sort(compareSaves)) newest.set(runKeyOf(name), name);
-  newest.delete(runKeyOf(next));
-  return [...newest.values()].reverse().slice(0, MAX_OTHERS);
 }
 
 /** Of the saves that the stored files refer to, those that the volume shows in their full length. */
@@ -379,16 +339,23 @@ async function deleteOld(
   const plan = planDeletions({ names, own, proof, line, blind: run.marked, ...(keepOwn ? { keepOwn } : {}) });
   const deleted: SaveName[] = [];
   try {
-    for (const name of plan.remove) {
+    await sideBySide(plan.remove, async (name) => {
       await folder.remove(name);
       deleted.push(name);
-    }
-    for (const name of plan.ifOld) {
+    });
+    await sideBySide(plan.ifOld, async (name) => {
       const facts = await folder.stat(name);
       if (facts && now - facts.modifiedAt > LOST_AFTER_MS) await folder.remove(name);
-    }
+    });
   } catch {
     // A volume that went away in between: whatever is left over is found by the next flight.
   }
   return deleted;
+}
+
+/** A mount answers many in the time of one. */
+async function sideBySide(names: readonly SaveName[], work: (name: SaveName) => Promise<void>): Promise<void> {
+  for (let at = 0; at < names.length; at += AT_A_TIME) {
+    await Promise.all(names.slice(at, at + AT_A_TIME).map(work));
+  }
 }

@@ -133,7 +133,7 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
       lane: store.lane,
       deadlineMs,
       // Every other one is known without asking the volume.
-      proves: ({ type }: SaveReport) => type === "saved" || type === "unchanged",
+      proves: ({ type }: SaveReport) => type === "saved" || type === "unchanged" || type === "used",
       ...(signal ? { signal } : {}),
     };
     const before = await newestOf(store);

@@ -12,17 +12,17 @@ import { randomHex } from "../random-hex.ts";
 import { type Start, stateOfRun } from "./begin-run.ts";
 import type { LocalSession } from "./choose-save.ts";
 import { diskStateFile } from "./disk-state-file.ts";
+import { describeLocal, findLocal, type LocalFinding } from "./find-local.ts";
 import { findTranscript } from "./find-transcript.ts";
 import type {} from "./jobs.ts";
 import { placeSession } from "./place-session.ts";
 import type { Pointers } from "./pointer.ts";
 import type { BeginOrder, FoundSession, SessionRun, Sessions } from "./port.ts";
 import type { RestoreReport } from "./restore-session.ts";
-import { isSaveName, runKeyOf, type SaveName } from "./save-name.ts";
+import { isSaveName, type SaveName } from "./save-name.ts";
 import { createSessionOwners } from "./session-owners.ts";
-import { isSessionId } from "./session-paths.ts";
 import { createSessionRun, NO_FILES, type RunStore } from "./session-run.ts";
-import { NO_STATE, sizeOf, type ThreadState } from "./thread-state.ts";
+import { NO_STATE, type ThreadState } from "./thread-state.ts";
 import { createUsedSuspensions } from "./used-suspensions.ts";
 
 export interface SessionsParts {
@@ -90,7 +90,7 @@ export function createSessions(parts: SessionsParts): Sessions {
     const { resume, sessionFiles } = harness.capabilities;
     const nowhere = org === null ? "no org volume" : NO_FILES;
     if (!resume) return createSessionRun({ ...common, sizeBefore: 0, found: { state: "fresh" }, store: nowhere });
-    const local = await findLocal(order);
+    const local = await findLocal(order, pointers, owners);
     if (!org || !sessionFiles) {
       return createSessionRun({ ...common, sizeBefore: 0, found: local.found, store: nowhere });
     }
@@ -113,7 +113,7 @@ export function createSessions(parts: SessionsParts): Sessions {
       },
     };
     const state = (await stateFile.read()) ?? NO_STATE;
-    const localSession = local.id === undefined ? undefined : await describeLocal(order, local.id, state);
+    const localSession = local.id === undefined ? undefined : await describeLocal(harness, local.id, state);
     await swept;
     const staging = join(folder, `${STAGING}${randomHex(8)}`);
     await mkdir(staging, { mode: 0o700 });
@@ -148,36 +148,6 @@ export function createSessions(parts: SessionsParts): Sessions {
         log.warn("staging folder not removed", { reason: messageOf(error) }),
       );
     }
-  }
-
-  /** What this pod has of the thread, by itself. */
-  async function findLocal({ threadId, harness, input }: BeginOrder): Promise<{ id?: string; found: FoundSession }> {
-    const { sessionFiles } = harness.capabilities;
-    const fresh = (reason: string) => ({ found: { state: "fresh", reason } as const });
-    const pointer = await pointers.read(threadId);
-    if (pointer && pointer.harness !== harness.id) return fresh("the thread's session belongs to another harness");
-    const id = pointer?.sessionId ?? input.harness?.sessionId ?? undefined;
-    if (id === undefined) return { found: { state: "fresh" } };
-    if (sessionFiles && !isSessionId(id)) return fresh("input.harness.sessionId cannot be the id of a session");
-    if (sessionFiles && !(await findTranscript(harness.configDir, sessionFiles, id))) {
-      return fresh("the transcript of the thread's session is not on this pod");
-    }
-    if (sessionFiles && !(await owners.claim(id, threadId, "held"))) {
-      return fresh("the session belongs to another thread of this pod");
-    }
-    return { id, found: { id, state: "local" } };
-  }
-
-  async function describeLocal({ harness }: BeginOrder, id: string, state: ThreadState): Promise<LocalSession> {
-    const { last, own, files, line } = state;
-    const ours = new Set(own.map(({ name }) => runKeyOf(name)));
-    const ownRuns = line.filter((run) => ours.has(run));
-    if (!last) return { coversRun: true, ownRuns };
-    const isOurRun = ours.has(runKeyOf(last.name));
-    const { sessionFiles } = harness.capabilities;
-    const path = sessionFiles && (await findTranscript(harness.configDir, sessionFiles, id));
-    const bytes = path ? (await lstat(path)).size : 0;
-    return { last, ownRuns, coversRun: isOurRun || bytes !== sizeOf(files[0]?.segments ?? []) };
   }
 
   async function askStore(
@@ -225,7 +195,7 @@ export function createSessions(parts: SessionsParts): Sessions {
   async function take(
     order: BeginOrder,
     { report, trouble }: { report?: RestoreReport; trouble?: string },
-    local: { id?: string; found: FoundSession },
+    local: LocalFinding,
     state: ThreadState,
     run: string,
     staging: string,

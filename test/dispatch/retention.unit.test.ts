@@ -6,9 +6,10 @@ import { systemClock } from "../../src/clock/system.ts";
 import { EndedRuns } from "../../src/dispatch/ended-runs.ts";
 import type { DispatchBody } from "../../src/dispatch/input.ts";
 import { RunRegistry } from "../../src/dispatch/registry.ts";
-import { dropEndedRuns } from "../../src/dispatch/retention.ts";
+import { dropEndedRuns, dropOldAttempt } from "../../src/dispatch/retention.ts";
 import { Attempt, Run } from "../../src/dispatch/run.ts";
 import { RunLog } from "../../src/dispatch/run-log.ts";
+import { logPath } from "../../src/dispatch/run-record.ts";
 import { Tombstones } from "../../src/dispatch/tombstones.ts";
 import { createJsonLog } from "../../src/log/json-log.ts";
 import { Redactor } from "../../src/log/redact.ts";
@@ -51,6 +52,43 @@ test("a run that is being dropped is known at every moment: its id never starts 
     closing.resolve();
     await dropped;
     expect(() => registry.claim(body)).toThrow("ended");
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+});
+
+test("an attempt's log stays until the one that replaced it is recorded", async () => {
+  const folder = await mkdtemp(join(tmpdir(), "dispatchd-drop-"));
+  try {
+    const run = new Run("r", "t", folder);
+    const path = logPath(folder, 1);
+    const older = new Attempt(
+      run,
+      1,
+      RunLog.create(path, Promise.resolve(), () => {}),
+      systemClock,
+      hooks,
+    );
+    older.conclude({ type: "finished" });
+    await older.end({ saved: false });
+    for (const fails of [true, false]) {
+      const record = Promise.withResolvers<void>();
+      run.attempt = new Attempt(
+        run,
+        2,
+        RunLog.create(logPath(folder, 2), record.promise, () => {}),
+        systemClock,
+        hooks,
+      );
+      const dropped = dropOldAttempt(older, log);
+      await older.log.close();
+      expect(await Bun.file(path).exists()).toBe(true);
+      // In this order: a record that failed keeps the log, one that is there lets it go.
+      if (fails) record.reject(new Error("the disk is full"));
+      else record.resolve();
+      await dropped;
+      expect(await Bun.file(path).exists()).toBe(fails);
+    }
   } finally {
     await rm(folder, { recursive: true, force: true });
   }

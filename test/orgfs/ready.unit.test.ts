@@ -169,6 +169,26 @@ test("a wait that is over a moment before its timer knows tells of the try that 
   expect(run.result).toMatchObject({ home: "timeout", reason: "the volume home does not answer" });
 });
 
+test("a try that has only just begun hides nothing of why the last one failed", async () => {
+  for (const [sinceMs, told] of [
+    [100, { home: "failed", reason: "EIO" }],
+    [700, { home: "timeout", reason: "the volume home does not answer" }],
+  ] as const) {
+    const pod = new Pod();
+    pod.report("home");
+    pod.probe = async () => ({ state: "failed", reason: "EIO" });
+    const end = new AbortController();
+    const run = pod.run(end.signal);
+    await pod.clock.advance(RETRY_MS - 1);
+    pod.probe = never;
+    await pod.clock.advance(1 + sinceMs);
+    expect(pod.probes.length).toBe(2);
+    end.abort();
+    await pod.clock.advance(0);
+    expect(run.result).toMatchObject(told);
+  }
+});
+
 test("skills that do not come are told apart from a home that does not", async () => {
   const pod = new Pod();
   pod.skills = async () => ({ state: "failed", reason: "no room" });

@@ -1,7 +1,7 @@
 /** The daemon's side of the org volume beside a sidecar, with real workers. */
 import { join } from "node:path";
 import { systemClock } from "../../src/clock/system.ts";
-import { mountPathOf } from "../../src/orgfs/mount-paths.ts";
+import { mountPathOf, orgRootOf } from "../../src/orgfs/mount-paths.ts";
 import { createOrg, type Org } from "../../src/orgfs/org.ts";
 import type { OrgFs } from "../../src/orgfs/port.ts";
 import { createOrgFs } from "../../src/orgfs/supervisor.ts";
@@ -35,6 +35,7 @@ export async function startOrg({
     ...parts,
     workerArgv: [process.execPath, join(import.meta.dir, "real-worker.ts")],
     mountPathOf: (volume) => mountPathOf(appRoot, volume),
+    ...(agentUser ? { guard: { root: orgRootOf(appRoot), agent: agentUser } } : {}),
   });
   const org = createOrg({
     ...parts,

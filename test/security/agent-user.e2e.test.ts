@@ -43,29 +43,36 @@ class Pod implements AsyncDisposable {
   }
 }
 
-test.skipIf(!ROOT)("two turns of one conversation, as the agent's user, in its home and its checkout", async () => {
-  await using pod = await Pod.open();
-  const model = await startScriptedModel();
-  try {
-    await using daemon = await TestDaemon.start({ harness: null, env: pod.env });
-    const env = { ANTHROPIC_BASE_URL: model.url, ANTHROPIC_API_KEY: "no-credential" };
-    model.push(calls(["Bash", { command: "id -u; id -g; id -G; pwd; echo made > made-by-the-agent" }]), says("First."));
-    const first = await daemon.run({ runId: "r1", threadId: "t", input: { userMessage: "Who are you?", env } });
-    const output = first.flatMap(({ chunks }) => chunks).find(({ type }) => type === "tool-output-available")?.output;
-    expect(output).toBe([AGENT.uid, AGENT.gid, AGENT.gid, pod.repo].join("\n"));
-    expect(first.find(({ outcome }) => outcome)?.outcome?.type).toBe("finished");
-    expect((await stat(join(pod.repo, "made-by-the-agent"))).uid).toBe(AGENT.uid);
-    expect((await stat(join(pod.home, ".claude"))).uid).toBe(AGENT.uid);
+test.skipIf(!ROOT)(
+  "two turns of one conversation, as the agent's user, in its home and its checkout",
+  async () => {
+    await using pod = await Pod.open();
+    const model = await startScriptedModel();
+    try {
+      await using daemon = await TestDaemon.start({ harness: null, env: pod.env });
+      const env = { ANTHROPIC_BASE_URL: model.url, ANTHROPIC_API_KEY: "no-credential" };
+      model.push(
+        calls(["Bash", { command: "id -u; id -g; id -G; pwd; echo made > made-by-the-agent" }]),
+        says("First."),
+      );
+      const first = await daemon.run({ runId: "r1", threadId: "t", input: { userMessage: "Who are you?", env } });
+      const output = first.flatMap(({ chunks }) => chunks).find(({ type }) => type === "tool-output-available")?.output;
+      expect(output).toBe([AGENT.uid, AGENT.gid, AGENT.gid, pod.repo].join("\n"));
+      expect(first.find(({ outcome }) => outcome)?.outcome?.type).toBe("finished");
+      expect((await stat(join(pod.repo, "made-by-the-agent"))).uid).toBe(AGENT.uid);
+      expect((await stat(join(pod.home, ".claude"))).uid).toBe(AGENT.uid);
 
-    model.push(says("Second."));
-    const second = await daemon.run({ runId: "r2", threadId: "t", input: { userMessage: "And now?", env } });
-    expect(second[0]?.preparation?.session).toBe("local");
-    expect(second.find(({ outcome }) => outcome)?.outcome?.type).toBe("finished");
-    expect(JSON.stringify(model.requests.at(-1)?.body)).toContain("Who are you?");
-  } finally {
-    await model.stop();
-  }
-});
+      model.push(says("Second."));
+      const second = await daemon.run({ runId: "r2", threadId: "t", input: { userMessage: "And now?", env } });
+      expect(second[0]?.preparation?.session).toBe("local");
+      expect(second.find(({ outcome }) => outcome)?.outcome?.type).toBe("finished");
+      expect(JSON.stringify(model.requests.at(-1)?.body)).toContain("Who are you?");
+    } finally {
+      await model.stop();
+    }
+  },
+  20_000,
+);
 
 test.skipIf(!ROOT)("its calls reach the callback and the person through a directory of its own", async () => {
   await using pod = await Pod.open();
