@@ -109,10 +109,12 @@ function shimCommand(
   directory: string,
   publicKey: string,
 ): { command: string; args: string[] } {
-  const { toolCallIdMeta, endTurnMeta } = harness.shimDialect ?? DEFAULT_SHIM_DIALECT;
+  const { toolCallIdMeta, endTurnMeta, toolMeta } = harness.shimDialect ?? DEFAULT_SHIM_DIALECT;
   const [command = "", ...rest] = selfCommand;
   const args = [...rest, "mcp", "--relay", directory, "--run", attempt.run.id, "--key", publicKey];
-  return { command, args: [...args, "--call-id-meta", toolCallIdMeta, "--end-turn-meta", JSON.stringify(endTurnMeta)] };
+  args.push("--call-id-meta", toolCallIdMeta, "--end-turn-meta", JSON.stringify(endTurnMeta));
+  if (toolMeta) args.push("--tool-meta", JSON.stringify(toolMeta));
+  return { command, args };
 }
 
 /** Carries out a callback tool. The same call has the same key whenever, and on whichever pod, it is carried out again. */

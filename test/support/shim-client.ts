@@ -21,6 +21,7 @@ export interface ShimSetup {
   readonly runId?: string;
   readonly callIdMeta?: string;
   readonly endTurnMeta?: object;
+  readonly toolMeta?: object;
   readonly progressMs?: number;
   readonly user?: { readonly uid: number; readonly gid: number };
 }
@@ -30,6 +31,7 @@ export function shimArgs(setup: ShimSetup): string[] {
   const args = ["mcp", "--relay", setup.directory, "--run", setup.runId ?? "run-1", "--key", setup.publicKey];
   args.push("--call-id-meta", setup.callIdMeta ?? "client/callId");
   args.push("--end-turn-meta", JSON.stringify(setup.endTurnMeta ?? { "client/endTurn": true }));
+  if (setup.toolMeta) args.push("--tool-meta", JSON.stringify(setup.toolMeta));
   if (setup.progressMs !== undefined) args.push("--progress-ms", String(setup.progressMs));
   return args;
 }

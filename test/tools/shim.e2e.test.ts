@@ -89,6 +89,14 @@ describe("the protocol", () => {
   });
 });
 
+test("every tool in the list carries what its client has to know of it", async () => {
+  await using bench = await openBench();
+  await using client = await connect(bench, { toolMeta: { "x/limit": 5 } });
+  const { tools } = (await client.request("tools/list")).result as { tools: { _meta?: unknown }[] };
+  expect(tools.length).toBeGreaterThan(0);
+  expect(tools.every((tool) => Bun.deepEquals(tool._meta, { "x/limit": 5 }))).toBe(true);
+});
+
 describe("a call", () => {
   test("has the client's id of it, the arguments byte for byte, and one of three results", async () => {
     await using bench = await openBench();
@@ -376,6 +384,7 @@ describe("what it cannot serve", () => {
       [[...good, "--token", "x"], "unknown option --token"],
       [[...good, "--progress-ms", "0"], "--progress-ms"],
       [good.with(at("--end-turn-meta") + 1, "[]"), "--end-turn-meta is no JSON object"],
+      [[...good, "--tool-meta", "[]"], "--tool-meta is no JSON object"],
     ];
     for (const [args, reason] of cases) {
       const { code, stderr, lines } = await endOf(args);

@@ -10,12 +10,13 @@ Serves the tools of one run over MCP on stdin and stdout, as the harness starts 
   --key PUBLICKEY        verifies answers: Ed25519, base64url of 32 bytes
   --call-id-meta KEY     where in _meta of a call the client gives its own id of it
   --end-turn-meta JSON   _meta of a result that ends the turn
+  --tool-meta JSON       _meta of every tool in the list (none)
   --progress-ms N        how often a call that waits tells its progress (10000)
 `;
 
 const DEFAULT_PROGRESS_MS = 10_000;
 const REQUIRED = ["--relay", "--run", "--key", "--call-id-meta", "--end-turn-meta"] as const;
-const KNOWN = new Set<string>([...REQUIRED, "--progress-ms"]);
+const KNOWN = new Set<string>([...REQUIRED, "--tool-meta", "--progress-ms"]);
 
 export interface ShimArguments {
   readonly directory: string;
@@ -23,6 +24,7 @@ export interface ShimArguments {
   readonly publicKey: string;
   readonly callIdMeta: string;
   readonly endTurnMeta: Readonly<Record<string, unknown>>;
+  readonly toolMeta: Readonly<Record<string, unknown>>;
   readonly progressMs: number;
 }
 
@@ -39,6 +41,8 @@ export function parseShimArguments(args: readonly string[]): ShimArguments | str
   if (missing.length > 0) return `${missing.join(", ")} missing`;
   const endTurnMeta = parseRecord(given.get("--end-turn-meta"));
   if (!endTurnMeta) return "--end-turn-meta is no JSON object";
+  const toolMeta = parseRecord(given.get("--tool-meta") ?? "{}");
+  if (!toolMeta) return "--tool-meta is no JSON object";
   const progressMs = Number(given.get("--progress-ms") ?? DEFAULT_PROGRESS_MS);
   if (!Number.isInteger(progressMs) || progressMs <= 0) return "--progress-ms must be a whole number above 0";
   const value = (flag: (typeof REQUIRED)[number]): string => given.get(flag) ?? "";
@@ -48,6 +52,7 @@ export function parseShimArguments(args: readonly string[]): ShimArguments | str
     publicKey: value("--key"),
     callIdMeta: value("--call-id-meta"),
     endTurnMeta,
+    toolMeta,
     progressMs,
   };
 }

@@ -20,6 +20,8 @@ export interface ServeToolsOptions {
   readonly ask: (call: RelayCall, signal: AbortSignal) => Promise<AskResult>;
   readonly callIdMeta: string;
   readonly endTurnMeta: Readonly<Record<string, unknown>>;
+  /** Of every tool in the list. */
+  readonly toolMeta: Readonly<Record<string, unknown>>;
   readonly progressMs: number;
 }
 
@@ -29,13 +31,14 @@ const CallRequest = z.object({
   params: z.looseObject({ name: z.string(), arguments: z.unknown().optional() }),
 });
 
-export function serveTools({ version, tools, ask, callIdMeta, endTurnMeta, progressMs }: ServeToolsOptions): Server {
+export function serveTools(options: ServeToolsOptions): Server {
+  const { version, tools, ask, callIdMeta, endTurnMeta, toolMeta, progressMs } = options;
   const server = new Server(
     { name: "dispatchd", version },
     // Nothing is asked of the client that would have to be validated; the usual validator takes time to be made.
     { capabilities: { tools: {} }, jsonSchemaValidator: { getValidator: () => () => NEVER_VALID } },
   );
-  const described = tools.map(describe);
+  const described = tools.map((tool) => describe(tool, toolMeta));
   const names = new Set(tools.map(({ name }) => name));
 
   server.setRequestHandler(ListToolsRequestSchema, () => ({ tools: described }));
@@ -56,13 +59,17 @@ export function serveTools({ version, tools, ask, callIdMeta, endTurnMeta, progr
 
 const NEVER_VALID = { valid: false, data: undefined, errorMessage: "nothing is validated here" } as const;
 
-function describe({ name, description, inputSchema, readOnly }: AdvertisedTool): Tool {
+function describe(
+  { name, description, inputSchema, readOnly }: AdvertisedTool,
+  toolMeta: ServeToolsOptions["toolMeta"],
+): Tool {
   // The protocol has objects alone as arguments, and says so in the schema.
   return {
     name,
     description,
     inputSchema: { ...inputSchema, type: "object" },
     annotations: { readOnlyHint: readOnly },
+    ...(Object.keys(toolMeta).length > 0 ? { _meta: { ...toolMeta } } : {}),
   };
 }
 
