@@ -101,7 +101,7 @@ export class RunTools {
   /** From the limit on every call of the turn is parked. */
   #decayed = false;
   #saysAgain = false;
-  /** A question was withdrawn, of which no output tells: that none is open has to be said too. */
+  /** A question was closed of which no output tells, or not yet: that none is open has to be said too. */
   #owesNone = false;
   #ended = false;
   /** It went on after it was parked: nothing of that reaches the reader. */
@@ -336,7 +336,7 @@ export class RunTools {
     await this.#asking;
   }
 
-  async #carryOut(call: Call, approval: readonly Chunk[] = []): Promise<void> {
+  async #carryOut(call: Call): Promise<void> {
     const { parts } = this;
     // Withdrawn and made again within a moment, it is decided on twice.
     if (this.#callbacks.has(call.toolCallId)) return;
@@ -347,7 +347,7 @@ export class RunTools {
     this.#callbacks.delete(call.toolCallId);
     if (call.state !== "working" || this.#ended) return;
     parts.metrics.toolCall(result.isError ? "failed" : "answered");
-    this.#finishCall(call, answerOf(result), [...approval, outputChunk(call.toolCallId, result)]);
+    this.#finishCall(call, answerOf(result), [outputChunk(call.toolCallId, result)]);
   }
 
   /** Puts the question, or parks the call, or says why neither can be done. */
@@ -504,7 +504,10 @@ export class RunTools {
     const approvals = approvalResponse(question, entry);
     call.state = "working";
     if (question.reason === "tool_call" && isApproved(entry)) {
-      void this.#carryOut(call, approvals).catch((error: unknown) => this.parts.fail(error));
+      // It may take a while, in which nobody is to be asked for it.
+      this.#owesNone = true;
+      this.parts.emit(approvals);
+      void this.#carryOut(call).catch((error: unknown) => this.parts.fail(error));
     } else {
       const result = answerText(entry, question.reason);
       this.#finishCall(call, answerOf(result), [...approvals, answerChunk(question, entry)]);

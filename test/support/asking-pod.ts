@@ -50,6 +50,8 @@ export interface Turn {
 export class AskingPod {
   readonly callbacks: CallbackSeen[] = [];
   reply: (seen: CallbackSeen) => Response | Promise<Response> = () => Response.json({ text: "done" });
+  /** A call that never gets a reply, until its caller leaves. */
+  hang: { readonly toolCallId: string; readonly onAbort: () => void } | undefined;
   readonly #callback: Bun.Server<undefined>;
 
   private constructor(readonly daemon: TestDaemon) {
@@ -60,7 +62,9 @@ export class AskingPod {
         const body = (await request.json()) as Record<string, unknown>;
         const seen = { body, headers: Object.fromEntries(request.headers) };
         this.callbacks.push(seen);
-        return this.reply(seen);
+        const { hang } = this;
+        if (!hang || hang.toolCallId !== body.toolCallId) return this.reply(seen);
+        return new Promise<Response>(() => request.signal.addEventListener("abort", hang.onAbort));
       },
     });
   }

@@ -264,3 +264,24 @@ test.concurrent("large arguments reach a callback and are shown to no person; a 
   expect(resultOf(body.frames, "p").text).not.toContain("<");
   expect((await readMessage(chunksIn(body.frames))).errors).toEqual([]);
 });
+
+test.concurrent("a cancel while an approved call is carried out leaves a whole message, and the callback is called off", async () => {
+  let calledOff = false;
+  pod.hang = { toolCallId: "slow", onAbort: () => (calledOff = true) };
+  const turn = {
+    runId: "slow",
+    threadId: "slow",
+    steps: calling({ id: "slow", name: "erase", input: { what: "one" } }),
+  };
+  const body = await pod.holds(turn);
+  const [interrupt] = waitingOf(body.frames)?.interrupts ?? [];
+  expect(await pod.answer("slow", [resolved(interrupt, { approved: true })])).toMatchObject({ status: 200 });
+  await body.until(({ frames }) => waitingOf(frames)?.interrupts.length === 0);
+  await eventually(() => pod.callbacks.some(({ body: order }) => order.toolCallId === "slow"));
+  await pod.daemon.cancel("slow", "?wait=1");
+  await body.ended;
+  expect(typesOf(body.frames, "slow")).toEqual(["tool-input-available", "tool-approval-request", "tool-output-error"]);
+  expect(chunksIn(body.frames, "tool-approval-response")).toMatchObject([{ approved: true }]);
+  expect((await readMessage(chunksIn(body.frames))).errors).toEqual([]);
+  await eventually(() => calledOff);
+});

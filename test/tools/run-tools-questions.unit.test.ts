@@ -83,6 +83,9 @@ test("an approved call is carried out once, after it was approved", async () => 
   await bench.tools.answer([entry]);
   await bench.tools.answer([entry]);
   expect(bench.carried.map(({ call }) => call.input)).toEqual([{ all: true }]);
+  // While it is carried out nobody is asked for it.
+  expect(bench.read.at(-1)).toMatchObject({ type: "tool-approval-response" });
+  expect(bench.asked).toEqual([["e"], []]);
   await bench.reply("e", "erased");
   expect(bench.read.slice(2)).toEqual([
     { type: "tool-approval-response", approvalId, approved: true },
