@@ -92,6 +92,8 @@ export class FrameForwarder {
       this.busy = false;
     }
     if (this.#reads) for (const lines of splitter.end()) await this.#take(lines);
+    // stderr, which reports at its end too, may have ended before.
+    this.options.quota.report();
   }
 
   /** How the turn ended, by the harness's word or by its exit. Resolves when the attempt has its outcome. */
