@@ -1,5 +1,7 @@
 /** The run's own tools, as Claude Code calls them: what is announced to a reader, and when the turn ends. */
 import { expect, setDefaultTimeout, test } from "bun:test";
+import { longText } from "../support/claude-code-harness/long-text.ts";
+import { toolResultTexts } from "../support/claude-code-harness/mcp-endpoint.ts";
 import { HarnessBench, type RunningTurn } from "../support/claude-code-harness/run-turn.ts";
 import { calls, says } from "../support/scripted-model/index.ts";
 
@@ -117,14 +119,14 @@ test("a call in a read-only turn and in plan mode is permitted", async () => {
   }
 });
 
-test("an answer of 256 KiB reaches the model whole, and a call has the time that the shim may take", async () => {
+test("an answer of 256 Ki characters reaches the model whole, and a call has the time that the shim may take", async () => {
   await using bench = await HarnessBench.open();
-  const bytes = 256 << 10;
+  const chars = 256 << 10;
   bench.model.push(calls(["mcp__tools__long", {}, "call-1"], ["mcp__tools__slow", {}, "call-2"]), says("Done."));
-  const tools = { long: { type: "long", bytes }, slow: { type: "text", text: "late", delayMs: 1500 } } as const;
+  const tools = { long: { type: "long", chars }, slow: { type: "text", text: "late", delayMs: 1500 } } as const;
   // Claude Code ignores limits below a second; ours is counted on top of what the shim may take.
   await bench.run({ shim: bench.shim(tools, 1), env: { MCP_TOOL_TIMEOUT: "1000" } });
-  const results = JSON.stringify(bench.mainRequests().at(-1)?.messages);
-  expect(results).toContain(`"${"x".repeat(bytes)}"`);
-  expect(results).toContain('"late"');
+  const results = toolResultTexts(bench.mainRequests().at(-1)?.messages ?? []);
+  expect(results.map((text) => text.length)).toEqual([chars, 4]);
+  expect(results).toEqual([longText(chars), "late"]);
 });

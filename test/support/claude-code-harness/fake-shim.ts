@@ -5,6 +5,7 @@
 import { appendFileSync, existsSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { pauseText } from "../../../src/pause-text.ts";
+import { longText } from "./long-text.ts";
 
 /** What becomes of each call of a tool, by its name. */
 export type FakeTools = Readonly<Record<string, FakeAnswer>>;
@@ -12,8 +13,8 @@ export type FakeTools = Readonly<Record<string, FakeAnswer>>;
 export type FakeAnswer = { readonly delayMs?: number; readonly notReadOnly?: boolean } & (
   | { readonly type: "pause" }
   | { readonly type: "text"; readonly text: string }
-  /** A text of this many bytes, made here: a command line is too short for it. */
-  | { readonly type: "long"; readonly bytes: number }
+  /** A text of this many characters, made here: a command line is too short for it. */
+  | { readonly type: "long"; readonly chars: number }
   | { readonly type: "failure"; readonly text: string }
   /** Answered with `text` once the file is there; progress is sent until then. */
   | { readonly type: "hold"; readonly file: string; readonly text: string }
@@ -70,7 +71,7 @@ async function call(rpc: Rpc): Promise<object> {
     case "text":
       return { content: [{ type: "text", text: answer.text }] };
     case "long":
-      return { content: [{ type: "text", text: "x".repeat(answer.bytes) }] };
+      return { content: [{ type: "text", text: longText(answer.chars) }] };
     case "failure":
       return { content: [{ type: "text", text: answer.text }], isError: true };
     case "hold":
