@@ -2,6 +2,7 @@
 import { join } from "node:path";
 import type { Clock } from "../clock/port.ts";
 import type { Config } from "../config.ts";
+import { errnoOf, messageOf } from "../errors.ts";
 import type { Harness, TurnDocument } from "../harness/port.ts";
 import { DEFAULT_SHIM_DIALECT } from "../harness/port.ts";
 import type { Log } from "../log/port.ts";
@@ -69,8 +70,13 @@ export async function startTools(order: ToolsOrder, parts: ToolsParts): Promise<
       responseSchemaOf: (toolName, args) => harness.responseSchemaOf?.(toolName, args) ?? null,
       emit: (chunks, waiting) => attempt.say(chunks, waiting),
       conclude: (outcome) => attempt.conclude(outcome),
-      fail: () =>
-        attempt.stop({ code: "internal", message: "the daemon failed to carry out a call of the run's tools" }),
+      fail: (error) => {
+        const errno = errnoOf(error);
+        parts.log.error("tools failed", { reason: messageOf(error), stack: (error as Error)?.stack });
+        if (errno)
+          attempt.stop({ code: "storage_failed", message: `the answer to a call could not be stored: ${errno}` });
+        else attempt.stop({ code: "internal", message: "the daemon failed to carry out a call of the run's tools" });
+      },
     },
     opening,
   );

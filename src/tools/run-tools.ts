@@ -8,7 +8,6 @@
  * harness reports of these calls is dropped.
  */
 import type { Clock } from "../clock/port.ts";
-import { messageOf } from "../errors.ts";
 import type { Chunk, Outcome } from "../frames/frame.ts";
 import type { HarnessFrame } from "../frames/harness-line.ts";
 import type { HarnessInterrupt } from "../harness/port.ts";
@@ -50,7 +49,7 @@ export interface RunToolsParts {
   readonly emit: (chunks: readonly Chunk[], waiting?: Waiting) => void;
   /** Gives the outcome, if there is none yet. */
   readonly conclude: (outcome: Outcome) => void;
-  /** The run's tools cannot go on: the pod's disk fails. */
+  /** The run's tools cannot go on: the pod's disk fails, or the daemon. */
   readonly fail: (error: unknown) => void;
 }
 
@@ -543,10 +542,7 @@ export class RunTools {
 
   #answer(names: Iterable<string>, answer: RelayAnswer): void {
     for (const name of names) {
-      this.#relay?.answer(name, answer).catch((error: unknown) => {
-        this.parts.log.error("tool answer not stored", { reason: messageOf(error) });
-        this.parts.fail(error);
-      });
+      this.#relay?.answer(name, answer).catch((error: unknown) => this.parts.fail(error));
     }
   }
 
