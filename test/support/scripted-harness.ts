@@ -32,8 +32,11 @@ export type Step =
   | { touch: string; document?: true; env?: true }
   /** A shell command: `wait` for its end, or leave it behind with our stdout and stderr. `$RELAY` is the directory. */
   | { sh: string; wait?: true }
-  /** Calls of the run's tools, all at once, through the shim. A result that ends the turn ends it: no step follows. */
-  | { calls: ScriptedCall[] }
+  /**
+   * Calls of the run's tools, all at once, through the shim. A result that ends the turn ends it, and no step follows,
+   * unless the harness `goesOn` all the same.
+   */
+  | { calls: ScriptedCall[]; goesOn?: true }
   /** The same, announced, and parked by the harness itself: the turn ends with them. */
   | { parks: (ScriptedCall & { reason?: string; message?: string })[] }
   /** What the document has of answers to an earlier run's questions, in a `data-answers` chunk. */
@@ -126,7 +129,7 @@ async function take(step: Step, document: TurnDocument, calls: ScriptedCalls): P
     return;
   }
   if ("calls" in step) {
-    if (await calls.make(step.calls)) endTurn({ type: "finished" });
+    if ((await calls.make(step.calls)) && !step.goesOn) endTurn({ type: "finished" });
     return;
   }
   if ("parks" in step) {

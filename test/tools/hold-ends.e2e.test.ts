@@ -90,18 +90,23 @@ test.concurrent("without readers it is suspended, and whoever looks finds how to
   await expectResumed(pod, outcome);
 });
 
-test.concurrent.each([
-  ["HARNESS_STALL_MS", "harness_stalled"],
-  ["RUN_MAX_MS", "turn_failed"],
-])("%s suspends it, and ends a turn that does not wait", async (setting, code) => {
-  await using pod = await AskingPod.start({ env: { [setting]: "4000" } });
-  const [body, silent] = await Promise.all([
-    pod.holds(TURN),
-    pod.turn({ runId: "silent", threadId: "silent", steps: [OPEN, { sleepMs: 60_000 }] as Step[] }),
-  ]);
-  await body.ended;
-  await expectParked(body.frames, waitingOf(body.frames)?.interrupts);
-  expect(outcomeOf(silent)).toMatchObject({ error: { code } });
+// Not beside the others: what starts here has to ask within the limits.
+test("HARNESS_STALL_MS and RUN_MAX_MS suspend it, and end a turn that does not wait", async () => {
+  const limits = [
+    ["HARNESS_STALL_MS", "harness_stalled"],
+    ["RUN_MAX_MS", "turn_failed"],
+  ] as const;
+  await Promise.all(
+    limits.map(async ([setting, code]) => {
+      await using pod = await AskingPod.start({ env: { [setting]: "4000" } });
+      const body = await pod.holds(TURN);
+      await body.ended;
+      await expectParked(body.frames, waitingOf(body.frames)?.interrupts);
+      const silent: Step[] = [OPEN, { sleepMs: 60_000 }];
+      await using other = await AskingPod.start({ env: { [setting]: "500" } });
+      expect(outcomeOf(await other.turn({ runId: "silent", steps: silent }))).toMatchObject({ error: { code } });
+    }),
+  );
 });
 
 test.concurrent("at its limit it is suspended as if it had never waited", async () => {
@@ -133,4 +138,30 @@ test.concurrent("a stale answer ends nothing: the turn that waits goes on waitin
   expect(await pod.answer("r1", [resolved(interrupts[0], { picked: "a" })])).toMatchObject({ status: 200 });
   await body.ended;
   expect(outcomeOf(body.frames)?.type).toBe("finished");
+});
+
+test.concurrent("a turn that goes on although it was parked is ended at its next step, and nothing of that is heard", async () => {
+  await using pod = await AskingPod.start();
+  const start: Step = { chunks: OPEN.chunks.slice(0, 2) };
+  const steps: Step[] = [
+    start,
+    { calls: [{ id: "p", name: "pick", input: { from: ["a"] } }], goesOn: true },
+    { chunks: [{ type: "finish-step" }] },
+    { chunks: [{ type: "start-step" }, { type: "text-start", id: "t" }] },
+    { chunks: [{ type: "text-delta", id: "t", delta: "on and on" }] },
+    { chunks: [{ type: "tool-output-error", toolCallId: "p", errorText: "no answer", dynamic: true }] },
+    { sleepMs: 60_000 },
+  ];
+  const { interrupts, suspension, frames } = await pod.asks({ ...TURN, steps });
+  expect(typesOf(frames, "p")).toEqual(["tool-input-available"]);
+  expect(chunksIn(frames).map(({ type }) => type)).toEqual([
+    "start",
+    "start-step",
+    "tool-input-available",
+    "data-result",
+    "finish-step",
+    "finish",
+  ]);
+  expect((await readMessage(chunksIn(frames))).errors).toEqual([]);
+  await expectResumed(pod, { interrupts, suspension });
 });
