@@ -1,10 +1,11 @@
 /** A real turn of Claude Code as another user than the daemon's. */
 import { expect, test } from "bun:test";
 import { execFileSync } from "node:child_process";
-import { chmod, chown, lstat, mkdir, mkdtemp, readdir, rm, stat, symlink, writeFile } from "node:fs/promises";
+import { chmod, chown, copyFile, lstat, mkdir, mkdtemp, readdir, rm, stat, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { TestDaemon } from "../support/daemon.ts";
+import { findClaudeCode } from "../../src/harness/claude-code/find-claude-code.ts";
+import { BINARY, TestDaemon } from "../support/daemon.ts";
 import { calls, says, startScriptedModel } from "../support/scripted-model/index.ts";
 
 const ROOT = process.getuid?.() === 0;
@@ -76,10 +77,22 @@ test.skipIf(!ROOT)(
 
 test.skipIf(!ROOT)("its calls reach the callback and the person through a directory of its own", async () => {
   await using pod = await Pod.open();
+  // The binary lies where that user cannot reach it.
+  const closed = join(pod.folder, "closed");
+  await mkdir(closed, { mode: 0o700 });
+  const binary = join(closed, "dispatchd");
+  await copyFile(BINARY, binary);
   const model = await startScriptedModel();
   const callback = Bun.serve({ port: 0, hostname: "127.0.0.1", fetch: () => Response.json({ text: "looked up" }) });
   try {
-    await using daemon = await TestDaemon.start({ harness: null, env: pod.env });
+    const CLAUDE_CODE_PATH = findClaudeCode({
+      configured: process.env.CLAUDE_CODE_PATH ?? null,
+      execPath: BINARY,
+      moduleDir: import.meta.dir,
+      path: process.env.PATH,
+      home: process.env.HOME,
+    });
+    await using daemon = await TestDaemon.start({ harness: null, env: { ...pod.env, CLAUDE_CODE_PATH }, binary });
     const input = {
       env: { ANTHROPIC_BASE_URL: model.url, ANTHROPIC_API_KEY: "no-credential" },
       tools: [

@@ -77,12 +77,20 @@ function mcpServers(turn: TurnRequest): Record<string, McpServerConfig> {
   if (turn.mcp) servers[ENDPOINT_SERVER] = { type: turn.mcp.type, url: turn.mcp.url, headers: { ...turn.mcp.headers } };
   if (shim) {
     servers[SHIM_SERVER] = {
-      ...{ type: "stdio", command: shim.command, args: [...shim.args], alwaysLoad: true },
+      ...{ type: "stdio", command: reachable(shim.command), args: [...shim.args], alwaysLoad: true },
       // Counted from the call on, and not extended by progress.
       timeout: shim.toolTimeoutMs + TIMEOUT_MARGIN_MS,
     };
   }
   return servers;
+}
+
+/**
+ * The shim is this very program, and Claude Code starts it. Its path may lead through a folder that is closed to the agent's
+ * user, or to another file by now; what this process runs stays reachable through it.
+ */
+function reachable(command: string): string {
+  return command === process.execPath ? `/proc/${process.pid}/exe` : command;
 }
 
 /**
