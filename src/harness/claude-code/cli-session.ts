@@ -63,6 +63,8 @@ export class CliSession implements TurnSession {
     options: (hooks: { spawn: Options["spawnClaudeCodeProcess"] & {}; session: CliSession }) => Options,
     blocks: readonly PromptBlock[],
     startProcess: (options: SpawnOptions) => CliProcess,
+    /** A call that was left for later is under way by itself, and would be recorded as refused by an end that is seen. */
+    private readonly beginsWithCall = false,
   ) {
     const released = Promise.withResolvers<boolean>();
     const closed = Promise.withResolvers<void>();
@@ -151,8 +153,7 @@ export class CliSession implements TurnSession {
   }
 
   async end(quietMs: number): Promise<void> {
-    // A call that it left for later is under way by itself, and would be recorded as refused.
-    if (this.promptId === undefined && !this.#mayWork) return this.abandon();
+    if (this.beginsWithCall && !this.#mayWork) return this.abandon();
     this.#closeInput();
     await this.#process?.end(quietMs);
     this.#query.close();

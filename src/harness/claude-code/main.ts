@@ -113,7 +113,7 @@ async function performTurn(turn: TurnRequest, io: HarnessIo, stop: Stopper): Pro
     const created = new CliSession(
       query,
       ({ spawn, session: self }) => {
-        const questions = questionCallbacks(begin.ownAnswers, self.released, (reason) => {
+        const questions = questionCallbacks(begin.agreed, self.released, (reason) => {
           // Nothing of the turn may happen, and the question stays open.
           stop.hold({ end: () => self.abandon() });
           stale.reject(reason);
@@ -122,6 +122,7 @@ async function performTurn(turn: TurnRequest, io: HarnessIo, stop: Stopper): Pro
       },
       begin.prompt,
       (asked) => early.take(asked),
+      begin.agreed !== undefined,
     );
     stop.hold(created);
     return created;

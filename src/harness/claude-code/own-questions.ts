@@ -53,24 +53,15 @@ export function interruptOf(call: {
   return { ...asked, reason: "input_required", ...(message ? { message } : {}) };
 }
 
+export function agreesToPlan({ toolName, status, isError }: TurnAnswer): boolean {
+  return toolName === "exit_plan_mode" && status === "resolved" && !isError;
+}
+
 /** Where a plan is kept differs from pod to pod; the text is what was agreed to. */
-export function isSameQuestion(toolName: string, one: unknown, other: unknown): boolean {
-  if (toolName !== "exit_plan_mode") return sameJson(one, other);
+export function isSamePlan(one: unknown, other: unknown): boolean {
   const { planFilePath: _one, ...plan } = record(one);
   const { planFilePath: _other, ...agreed } = record(other);
   return sameJson(plan, agreed);
-}
-
-/** The input with which an answered call runs. A person's words are data: no `<` of theirs can close a tag. */
-export function answeredInput(answer: TurnAnswer, input: Record<string, unknown>): Record<string, unknown> {
-  if (answer.toolName !== "ask_user_question") return input;
-  const given = record(record(answer.payload).answers);
-  const answers = questionsIn(input).flatMap(({ question }) => {
-    const said = Object.hasOwn(given, question) ? given[question] : undefined;
-    const text = Array.isArray(said) ? said.join(", ") : said;
-    return typeof text === "string" ? [[question, text.replaceAll("<", "\\u003c")] as const] : [];
-  });
-  return { ...input, answers: Object.fromEntries(answers) };
 }
 
 interface AskedQuestion extends Readonly<Record<string, unknown>> {

@@ -2,6 +2,7 @@
  * Puts a person's answers into the transcript, before Claude Code reads it: each as the result of the call that asked.
  *
  * - An answer takes the place of the text of a pause; where a call has no result yet, one is added.
+ * - A plan that is agreed to is not put there: Claude Code makes that call again, and leaves plan mode by it.
  * - Calls that wait and get no answer now are closed: the model reads that nobody answered, or that they were cut off.
  * - The results keep the mark that ended the turn, and the next prompt follows. A row that says nothing is put between
  *   them: else Claude Code puts words of its own into the model's mouth there.
@@ -13,6 +14,7 @@ import { cutOffText, unansweredText } from "../../pause-text.ts";
 import type { TurnAnswer } from "../port.ts";
 import { isSame } from "./find-parked.ts";
 import { openTranscript, type Transcript } from "./open-transcript.ts";
+import { agreesToPlan } from "./own-questions.ts";
 import {
   isHeld,
   isOpen,
@@ -24,11 +26,11 @@ import {
 } from "./parked-calls.ts";
 import { type Replacement, rewriteTranscript } from "./rewrite-transcript.ts";
 import { TurnFailure } from "./turn-failure.ts";
-import { isRecord, record } from "./turn-request.ts";
+import { isRecord, present, record } from "./turn-request.ts";
 
 export interface Placement {
-  /** Answers to questions of Claude Code's own that wait: it runs those calls again, and is answered then. */
-  readonly own: readonly TurnAnswer[];
+  /** The plan that is agreed to, if it waits for that: Claude Code makes the call again, and is answered then. */
+  readonly agreed?: TurnAnswer;
   /** The person's text stands in the transcript already, behind the answers. */
   readonly promptIsThere: boolean;
 }
@@ -47,23 +49,23 @@ export async function placeAnswers(
 ): Promise<Placement> {
   await using transcript = await openTranscript(session.configDir, session.id);
   if (!transcript) {
-    if (answers.length === 0) return { own: [], promptIsThere: false };
+    if (answers.length === 0) return { promptIsThere: false };
     throw new TurnFailure("stale", "the session in which the questions were asked is not here");
   }
   const facts = await readParkedCalls(transcript, new Set(answers.map(({ toolCallId }) => toolCallId)));
-  const { edits, own } = planEdits(facts, answers);
+  const { edits, agreed } = planEdits(facts, answers);
   const promptIsThere = edits.length === 0 && prompt !== undefined && isBehindAnswers(facts, answers, prompt);
   // A turn that was cut off for another reason stays as it is.
   if (edits.length > 0 || answers.length > 0) await apply(transcript, facts, edits);
-  return { own, promptIsThere };
+  return { promptIsThere, ...present("agreed", agreed) };
 }
 
 function planEdits(
   { calls, cutOff }: TranscriptFacts,
   answers: readonly TurnAnswer[],
-): { readonly edits: readonly Edit[]; readonly own: readonly TurnAnswer[] } {
+): { readonly edits: readonly Edit[]; readonly agreed?: TurnAnswer } {
   const edits: Edit[] = [];
-  const own: TurnAnswer[] = [];
+  let agreed: TurnAnswer | undefined;
   for (const answer of answers) {
     const { toolCallId, text, isError } = answer;
     const call = calls.get(toolCallId);
@@ -71,7 +73,7 @@ function planEdits(
       throw new TurnFailure("stale", `the session has no call ${toolCallId} that is the one of the question`);
     }
     if (!isOpen(call)) expectSameAnswer(call, answer);
-    else if (call.kind === "own") own.push(answer);
+    else if (agreesToPlan(answer)) agreed = answer;
     else edits.push({ call, text, isError });
   }
   const answered = new Set(answers.map(({ toolCallId }) => toolCallId));
@@ -82,7 +84,7 @@ function planEdits(
   }
   // Claude Code says so too of a call that has no result, but then takes the turn for one that was interrupted.
   if (edits.length > 0) edits.push(...cutOff.map((call) => ({ call, ...leftOver(call) })));
-  return { edits, own };
+  return { edits, ...present("agreed", agreed) };
 }
 
 function leftOver(call: TranscriptCall): Pick<Edit, "text" | "isError"> {
@@ -92,14 +94,13 @@ function leftOver(call: TranscriptCall): Pick<Edit, "text" | "isError"> {
     : { text: cutOffText(call.toolName), isError: true };
 }
 
-/** A question of Claude Code's own is answered in its words: known is what closed it, and whether it was refused. */
-function expectSameAnswer({ kind, toolName, result }: TranscriptCall, answer: TurnAnswer): void {
-  const { toolCallId, text, isError, status } = answer;
-  const same =
-    kind === "own"
-      ? result?.text !== unansweredText(toolName) && result?.isError === (isError || status === "cancelled")
-      : result?.text === text && result.isError === isError;
-  if (!same) throw new TurnFailure("stale", `the call ${toolCallId} was answered otherwise`);
+/** To a plan that was agreed to Claude Code gives a result in its own words. */
+function expectSameAnswer({ toolName, result }: TranscriptCall, answer: TurnAnswer): void {
+  const { toolCallId, text, isError } = answer;
+  const same = result?.isError === isError && (result.text === text || agreesToPlan(answer));
+  if (!same || result.text === unansweredText(toolName)) {
+    throw new TurnFailure("stale", `the call ${toolCallId} was answered otherwise`);
+  }
 }
 
 /** An earlier attempt of this run has got so far. */

@@ -14,7 +14,7 @@ const NEW = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constant
 
 export async function restorePlan(configDir: string, answer: TurnAnswer): Promise<void> {
   const { plan, planFilePath } = record(answer.input);
-  if (answer.toolName !== "exit_plan_mode" || typeof plan !== "string" || typeof planFilePath !== "string") return;
+  if (typeof plan !== "string" || typeof planFilePath !== "string") return;
   const name = basename(planFilePath);
   if (!/^[A-Za-z0-9][A-Za-z0-9_-]*\.md$/.test(name)) return;
   const folder = join(configDir, "plans");

@@ -1,19 +1,20 @@
 /** What a turn begins with: the answers are put into the transcript, and what is said to Claude Code next is chosen. */
 
 import type { TurnAnswer } from "../port.ts";
+import { agreesToPlan } from "./own-questions.ts";
 import { placeAnswers } from "./place-answers.ts";
 import { restorePlan } from "./plan-file.ts";
 import { type PromptBlock, promptBlocks } from "./prompt.ts";
 import { TurnFailure } from "./turn-failure.ts";
-import type { TurnRequest } from "./turn-request.ts";
+import { present, type TurnRequest } from "./turn-request.ts";
 
 /** In Claude Code's own words for a turn that goes on: none of the person's stands in a prompt that they did not write. */
 const GO_ON: PromptBlock = { type: "text", text: "Continue from where you left off." };
 
 export interface TurnBegin {
-  /** Empty: Claude Code goes on by itself, with a call of its own that was answered. */
+  /** Empty: Claude Code goes on by itself, with the plan that was agreed to. */
   readonly prompt: readonly PromptBlock[];
-  readonly ownAnswers: readonly TurnAnswer[];
+  readonly agreed?: TurnAnswer;
   /** An earlier attempt of the run has left plan mode already. */
   readonly leftPlanMode: boolean;
 }
@@ -24,18 +25,14 @@ export async function prepareTurn(turn: TurnRequest, resumable: string | undefin
   const goesOn = answers.length > 0 && input.userMessage === undefined;
   const message = goesOn ? [] : promptBlocks(input.userMessage);
   if (resumable === undefined) {
-    if (answers.length === 0) return { prompt: message, ownAnswers: [], leftPlanMode: false };
+    if (answers.length === 0) return { prompt: message, leftPlanMode: false };
     throw new TurnFailure("stale", "the session in which the questions were asked is not here");
   }
   const text = message.flatMap((block) => (block.type === "text" ? [block.text] : [])).join("\n");
   const session = { configDir: paths.configDir, id: resumable };
-  const { own, promptIsThere } = await placeAnswers(session, answers, goesOn ? undefined : text);
-  for (const answer of own) await restorePlan(paths.configDir, answer);
-  const leftPlanMode = answers.some((answer) => agreesToPlan(answer) && !own.includes(answer));
-  const goOn = own.length > 0 ? [] : [GO_ON];
-  return { prompt: goesOn || promptIsThere ? goOn : message, ownAnswers: own, leftPlanMode };
-}
-
-function agreesToPlan({ toolName, status, isError }: TurnAnswer): boolean {
-  return toolName === "exit_plan_mode" && status === "resolved" && !isError;
+  const { agreed, promptIsThere } = await placeAnswers(session, answers, goesOn ? undefined : text);
+  if (agreed) await restorePlan(paths.configDir, agreed);
+  const leftPlanMode = agreed === undefined && answers.some(agreesToPlan);
+  const goOn = agreed ? [] : [GO_ON];
+  return { prompt: goesOn || promptIsThere ? goOn : message, leftPlanMode, ...present("agreed", agreed) };
 }
