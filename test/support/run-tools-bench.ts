@@ -54,6 +54,8 @@ export class RunToolsBench {
   /** All that the reader got, in order. */
   readonly read: Chunk[] = [];
   readonly waiting: Waiting[] = [];
+  /** How many chunks the reader had before each of them. */
+  readonly waitingAt: number[] = [];
   readonly outcomes: Outcome[] = [];
   readonly failures: unknown[] = [];
   /** What the shim was told, by the request's name. */
@@ -79,8 +81,11 @@ export class RunToolsBench {
         check: async (schema, value) => compileSchema(schema).check(value),
         responseSchemaOf: (toolName) => (toolName === "ask" ? { type: "string" } : null),
         emit: (chunks, waiting) => {
+          if (waiting) {
+            this.waiting.push(waiting);
+            this.waitingAt.push(this.read.length);
+          }
           this.#show(chunks);
-          if (waiting) this.waiting.push(waiting);
         },
         conclude: (outcome) => void this.outcomes.push(outcome),
         fail: (error) => void this.failures.push(error),

@@ -184,6 +184,16 @@ test("a harness that parks by itself names a client tool, and the tool says how 
   expect(bench.read.at(-1)).toMatchObject({ type: "tool-approval-request", toolCallId: "e" });
 });
 
+test("a harness that parks by itself says when its turn is over, whatever it does before", async () => {
+  const bench = new RunToolsBench({ disposition: "native" });
+  await bench.print(...START);
+  await bench.call("p", "pick");
+  await bench.print(STEP_ENDS, { type: "start-step" });
+  expect(bench.outcomes).toEqual([]);
+  await bench.tools.conclude(FINISHED);
+  expect(bench.outcomes).toMatchObject([{ type: "interrupt", interrupts: [{ toolCallId: "p" }] }]);
+});
+
 test.each<[string, HarnessInterrupt]>([
   ["a call that nobody announced", { toolCallId: "x", toolName: "pick", input: {} }],
   ["other arguments than were announced", { toolCallId: "p", toolName: "pick", input: { all: true } }],

@@ -191,6 +191,19 @@ test("a call that is made again after its shim died is carried out for the new o
   expect(bench.outputsOf("a")).toEqual([available("a", "of the second")]);
 });
 
+test("a call that is made again while it is still being decided on is carried out once", async () => {
+  const bench = new RunToolsBench();
+  await bench.announce("a", "look_up");
+  const { onRequest, onWithdrawn } = bench.tools.relayEvents;
+  onRequest({ name: "first", toolCallId: "a", toolName: "look_up", args: {} });
+  onWithdrawn("first");
+  onRequest({ name: "second", toolCallId: "a", toolName: "look_up", args: {} });
+  await bench.clock.advance(0);
+  expect(bench.carried).toHaveLength(1);
+  await bench.reply("a", "A");
+  expect(bench.answered).toEqual([["second", { type: "success", text: "A" }]]);
+});
+
 test("what the harness reports of a call that has its result, or is parked, is dropped", async () => {
   const bench = new RunToolsBench();
   await bench.call("a", "look_up");
