@@ -20,10 +20,13 @@ export function answerChunk(asked: Pick<Question, "toolCallId" | "reason">, entr
 
 /** For readers of the AI SDK: an approval is asked for by a chunk, and answered with what came with it. */
 export function approvalChunks(questions: readonly Question[], suspension: string): Chunk[] {
-  const signature = suspension === "" ? {} : { signature: suspension };
   return questions
     .filter(({ reason }) => reason === "tool_call")
-    .map(({ id, toolCallId }) => ({ type: "tool-approval-request", approvalId: id, toolCallId, ...signature }));
+    .map(({ id, toolCallId, inSubagent }) => {
+      // What a subagent asks is in no suspension.
+      const signature = suspension === "" || inSubagent ? {} : { signature: suspension };
+      return { type: "tool-approval-request", approvalId: id, toolCallId, ...signature };
+    });
 }
 
 export function approvalResponse(asked: Pick<Question, "id" | "reason">, entry: AnswerEntry): Chunk[] {

@@ -386,6 +386,17 @@ test("a subagent's call is held, in a suspension with the others it is not, and 
   expect(pauseText("pick")).not.toBe(reportText("pick"));
 });
 
+test("what a subagent asks to be approved is carried out if it is, and bears no suspension", async () => {
+  const bench = RunToolsBench.hold();
+  await bench.call("p", "pick");
+  await bench.subagentCall("s", "erase");
+  const request = { type: "tool-approval-request", approvalId: bench.idOf("s"), toolCallId: "s" };
+  expect(bench.outputsOf("s")).toEqual([request]);
+  await bench.tools.answer([bench.entry("s", { approved: true })]);
+  await bench.reply("s", "erased");
+  expect(bench.toldOf("s")).toEqual([{ type: "success", text: "erased" }]);
+});
+
 test("a harness that parks by itself gets no answer to what a person has to say, and is asked nothing twice", async () => {
   const specs = [tool("pick", { kind: "client" }), tool("look_up")];
   const bench = new RunToolsBench({ disposition: "native", specs });
