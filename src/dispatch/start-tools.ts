@@ -7,6 +7,7 @@ import type { Harness, TurnDocument } from "../harness/port.ts";
 import { DEFAULT_SHIM_DIALECT } from "../harness/port.ts";
 import type { Log } from "../log/port.ts";
 import type { Metrics } from "../metrics/port.ts";
+import { randomHex } from "../random-hex.ts";
 import { callBack } from "../tools/call-back.ts";
 import { chooseDisposition } from "../tools/dispositions.ts";
 import type { Callback, CallbackResult, ToolSpec } from "../tools/port.ts";
@@ -53,6 +54,7 @@ export async function startTools(order: ToolsOrder, parts: ToolsParts): Promise<
   const outsideKey = input.relay?.publicKey;
   const specs = outsideKey === undefined ? order.specs : [];
   const holdMs = (input.clientTools?.holdSeconds ?? 0) * 1000;
+  const asking = { runId: attempt.run.id, suspensionId: randomHex(16) };
   const tools = new RunTools(
     {
       specs,
@@ -61,7 +63,7 @@ export async function startTools(order: ToolsOrder, parts: ToolsParts): Promise<
       clock: parts.clock,
       log: parts.log,
       metrics: parts.metrics,
-      issue: (questions, subagents) => parts.suspensions.issue(input, attempt.run.id, questions, subagents),
+      issue: (questions, subagents) => parts.suspensions.issue(input, asking, questions, subagents),
       callBack: (call, signal) => carryOut(call.spec, call, attempt.run.id, order, signal),
       check: async (schema, value) => {
         const { compileSchema } = await import("../tools/json-schema.ts");

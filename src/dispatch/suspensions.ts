@@ -29,10 +29,10 @@ export interface StaleResume {
 }
 
 export interface Suspensions {
-  /** A text says why it cannot be asked. */
+  /** A text says why it cannot be asked. What a turn asks has one id, however often it is signed anew: it is used once. */
   issue(
     input: DispatchInput,
-    runId: string,
+    asking: { readonly runId: string; readonly suspensionId: string },
     questions: readonly Question[],
     subagents: readonly OpenSubagent[],
   ): Promise<Issued | string>;
@@ -46,7 +46,7 @@ export interface Suspensions {
 
 export function createSuspensions({ clock, keys, audience, ttlMs }: SuspensionsOptions): Suspensions {
   return {
-    async issue(input, runId, questions, subagents) {
+    async issue(input, { runId, suspensionId }, questions, subagents) {
       const { issueSuspension } = await import("../suspension/issue.ts");
       const { schemaHashOf, toolHashOf } = await import("../suspension/hashes.ts");
       const asked = questions.filter(({ inSubagent }) => !inSubagent);
@@ -57,6 +57,7 @@ export function createSuspensions({ clock, keys, audience, ttlMs }: SuspensionsO
       }
       const { organizationId, mode } = placeOf(input);
       const state: SuspensionState = {
+        id: suspensionId,
         audience,
         ...(organizationId ? { organizationId } : {}),
         threadId: input.threadId,

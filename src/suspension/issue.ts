@@ -13,7 +13,7 @@ export const issueSuspension: IssueSuspension = async (state, keys, now, ttlMs) 
   if (ids.size === 0 || ids.size < state.interrupts.length) throw new Error("each interrupt needs an id of its own");
   const issuedAt = Math.floor(now / 1000) * 1000;
   const expiresAt = Math.ceil((now + ttlMs) / 1000) * 1000;
-  const suspension: Suspension = { ...state, id: randomHex(16), issuedAt, expiresAt };
+  const suspension: Suspension = { ...state, id: state.id ?? randomHex(16), issuedAt, expiresAt };
   let left = MAX_INPUTS_BYTES;
   let claims: string;
   try {

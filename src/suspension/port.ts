@@ -44,6 +44,8 @@ export interface PlannedSubagent {
 }
 
 export interface SuspensionState {
+  /** Of all that one turn hands out, so that one of them is used. Absent: a new one. */
+  readonly id?: string;
   readonly audience: string;
   readonly organizationId?: string;
   readonly threadId: string;

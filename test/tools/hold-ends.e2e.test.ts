@@ -165,3 +165,19 @@ test.concurrent("a turn that goes on although it was parked is ended at its next
   expect((await readMessage(chunksIn(frames))).errors).toEqual([]);
   await expectResumed(pod, { interrupts, suspension });
 });
+
+test.concurrent("of the suspensions that one turn handed out one is used, and the others with it", async () => {
+  await using pod = await AskingPod.start();
+  const steps = calling({ id: "e", name: "erase", input: { what: "one" } });
+  const body = await pod.holds({ runId: "r1", steps, input: { clientTools: { holdSeconds: 1 } } });
+  const asked = waitingOf(body.frames);
+  await body.ended;
+  const { interrupts, suspension } = suspendedOf(body.frames);
+  const answers = [resolved(interrupts[0], { approved: true })];
+  const resumed = await pod.turn({ runId: "r2", input: { answers, suspension } });
+  expect(outcomeOf(resumed)?.type).toBe("finished");
+  expect(asked?.suspension).not.toBe(suspension);
+  const again = await pod.turn({ runId: "r3", input: { answers, suspension: asked?.suspension } });
+  expect(again.at(-1)?.error).toMatchObject({ code: "stale", dead: true });
+  expect(pod.callbacks).toHaveLength(1);
+});
