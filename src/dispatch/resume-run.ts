@@ -17,6 +17,7 @@ import { isApproved } from "../suspension/approval.ts";
 import type { SignedInterrupt } from "../suspension/port.ts";
 import type { Call } from "../tools/announced-calls.ts";
 import { answerText } from "../tools/answer-text.ts";
+import { MAX_HOLD_SECONDS } from "../tools/dispositions.ts";
 import type { AnswerEntry, CallbackResult, ToolSpec } from "../tools/port.ts";
 import { answerChunk, approvalResponse, outputChunk } from "../tools/tool-chunks.ts";
 import type { Resume } from "./suspensions.ts";
@@ -51,7 +52,8 @@ export async function resumeRun(order: ResumeOrder): Promise<Opening> {
   const absent = interrupts.find(({ toolCallId }) => states && (states.get(toolCallId) ?? "absent") === "absent");
   if (absent) throw stale("the session does not have the call that was answered", absent.id, false);
   const claim = await order.session.claimSuspension(suspension.id, order.runId, {
-    exp: Math.ceil(suspension.expiresAt / 1000),
+    // The last one that its turn handed out, of the same id, may expire as much later.
+    exp: Math.ceil(suspension.expiresAt / 1000) + MAX_HOLD_SECONDS,
     deadlineMs: order.claimMs,
     signal: order.signal,
   });

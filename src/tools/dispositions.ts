@@ -4,6 +4,9 @@
  */
 import type { HarnessCapabilities } from "../harness/port.ts";
 
+/** The longest that a turn waits for a person. */
+export const MAX_HOLD_SECONDS = 86_400;
+
 export type Disposition =
   /** The call gets a result that ends the turn; the answer comes with a later dispatch. */
   | "acknowledge"

@@ -1,5 +1,6 @@
 /** What a dispatch says of its tools, and of answers. Loaded with the rest of its schema, behind `import()`. */
 import { z } from "zod";
+import { MAX_HOLD_SECONDS } from "./dispositions.ts";
 import { compileSchema, JsonSchemaError } from "./json-schema.ts";
 import type { JsonSchema, ToolSpec } from "./port.ts";
 
@@ -10,7 +11,6 @@ const MAX_TEXT_BYTES = 64 << 10;
 const MAX_ALL_BYTES = 1 << 20;
 const DEFAULT_TIMEOUT_MS = 60_000;
 const MAX_TIMEOUT_MS = 3_600_000;
-const MAX_HOLD_SECONDS = 86_400;
 const MAX_ANSWERS = 256;
 const MAX_ID_CHARS = 1024;
 const MAX_HEADERS = 64;
