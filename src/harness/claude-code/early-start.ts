@@ -34,16 +34,16 @@ export class EarlyStart {
     if (early && sameWords(asked.args, this.#args)) return early;
     if (early) {
       this.log("the SDK starts Claude Code with another command line than expected; the early start was in vain");
-      void early.end(0);
+      void early.kill();
     }
     return spawnCli(asked, this.log);
   }
 
-  /** Ends the early process if nobody took it. */
+  /** Ends the early process if nobody took it, before it can write anything. */
   async drop(): Promise<void> {
     const early = this.#process;
     this.#process = undefined;
-    await early?.end(0);
+    await early?.kill();
   }
 }
 
