@@ -102,6 +102,7 @@ export class RunTools {
   #saysAgain = false;
   /** A question was closed of which no output tells, or not yet: that none is open has to be said too. */
   #owesNone = false;
+  #concluding: Promise<void> | undefined;
   #ended = false;
   /** It went on after it was parked: nothing of that reaches the reader. */
   #overran = false;
@@ -164,8 +165,16 @@ export class RunTools {
     return { ...frame, chunks, body: JSON.stringify({ chunks }).slice(1), verbatim: false };
   }
 
-  /** The outcome of a turn that the harness ended, or that ended by the harness's exit. */
-  async conclude(said: Outcome, own: readonly HarnessInterrupt[] = []): Promise<void> {
+  /**
+   * The outcome of a turn that the harness ended, or that ended by the harness's exit. The first word counts: a harness
+   * that has named its questions exits while they are signed.
+   */
+  conclude(said: Outcome, own: readonly HarnessInterrupt[] = []): Promise<void> {
+    this.#concluding ??= this.#concludeWith(said, own);
+    return this.#concluding;
+  }
+
+  async #concludeWith(said: Outcome, own: readonly HarnessInterrupt[]): Promise<void> {
     // A question whose signature is under way belongs to this turn.
     await this.#asking;
     if (this.#ended) return;
@@ -209,7 +218,7 @@ export class RunTools {
   /** Parks what is held. The harness ends the turn then; one that does not in time is ended. */
   park(why: string): void {
     this.#decay(why);
-    this.#stopEnd ??= this.parts.clock.after(PARKED_END_MS, () => void this.conclude({ type: "finished" }));
+    this.#stopEnd ??= this.parts.clock.after(PARKED_END_MS, () => this.#concludeParked());
   }
 
   /** Answers to questions of this turn, from `POST /runs/:id/answers`: all of them or none. */
@@ -256,7 +265,7 @@ export class RunTools {
         // The turn goes on although it is parked: what it does now nobody asked for.
         if (this.#parked.length > 0 && this.parts.disposition !== "native") {
           this.#overran = true;
-          void this.conclude({ type: "finished" });
+          this.#concludeParked();
           return [];
         }
         return [chunk];
@@ -355,7 +364,7 @@ export class RunTools {
     if (call.state !== "working" || this.#ended) return;
     const inSubagent = call.parentToolCallId !== undefined;
     const disposition = this.#decayed && parts.disposition === "hold" ? "acknowledge" : parts.disposition;
-    if (inSubagent && disposition === "acknowledge") return this.#reportUp(call);
+    if (inSubagent && disposition !== "hold") return this.#reportUp(call);
     if (this.#held.size + this.#parked.length >= MAX_OPEN_QUESTIONS) {
       return this.#failCall(call, `${MAX_OPEN_QUESTIONS} questions are open already: wait for their answers`);
     }
@@ -568,6 +577,11 @@ export class RunTools {
 
   #openSubagents(): OpenSubagent[] {
     return [...this.#subagents.values()];
+  }
+
+  /** Whatever the harness does. */
+  #concludeParked(): void {
+    void this.conclude({ type: "finished" }).catch((error: unknown) => this.parts.fail(error));
   }
 
   #conclude(outcome: Outcome, chunks: readonly Chunk[]): void {

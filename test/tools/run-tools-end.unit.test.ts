@@ -53,6 +53,30 @@ test("the end waits for the question that is being signed", async () => {
   expect(bench.outcomes).toMatchObject([{ type: "interrupt", interrupts: [{ toolCallId: "p" }] }]);
 });
 
+test("the exit of a harness that has named its questions does not end the turn before they are signed", async () => {
+  const bench = new RunToolsBench();
+  const signed = Promise.withResolvers<undefined>();
+  bench.signing = () => signed.promise;
+  const said = bench.tools.conclude(FINISHED, [
+    { toolCallId: "q", toolName: "ask", input: {}, reason: "input_required" },
+  ]);
+  const exited = bench.tools.conclude({ type: "finished" });
+  await settle();
+  expect(bench.outcomes).toEqual([]);
+  signed.resolve(undefined);
+  await Promise.all([said, exited]);
+  expect(bench.outcomes).toMatchObject([{ type: "interrupt", interrupts: [{ toolCallId: "q" }] }]);
+});
+
+test("a turn that goes on after it was parked, and whose questions then cannot be signed, says so", async () => {
+  const bench = new RunToolsBench();
+  await bench.print(...START);
+  await bench.call("p", "pick");
+  bench.signing = () => Promise.reject(new Error("no"));
+  await bench.print({ type: "start-step" });
+  expect(bench.failures).toMatchObject([new Error("no")]);
+});
+
 test.each([
   ["turn_failed", "interrupt"],
   ["harness_crashed", "interrupt"],
@@ -182,6 +206,17 @@ test("a harness that parks by itself names a client tool, and the tool says how 
   ]);
   expect(bench.outcomes).toMatchObject([{ type: "interrupt", suspension: "suspension 1" }]);
   expect(bench.read.at(-1)).toMatchObject({ type: "tool-approval-request", toolCallId: "e" });
+});
+
+test("a harness that parks by itself parks no call of a subagent", async () => {
+  const bench = new RunToolsBench({ disposition: "native" });
+  await bench.print(...START);
+  await bench.subagentCall("s", "pick");
+  expect(bench.toldOf("s")).toMatchObject([
+    { type: "success", text: expect.stringContaining("report to your caller") },
+  ]);
+  await bench.tools.conclude(FINISHED);
+  expect(bench.outcomes).toEqual([FINISHED]);
 });
 
 test("a harness that parks by itself says when its turn is over, whatever it does before", async () => {
