@@ -8,17 +8,6 @@
  *
  * `format` is an annotation and checked by nobody. References stay within the schema.
  */
-
-/**
- * Checks values against the JSON Schemas of a run's tools: draft-07 or 2020-12, by `$schema`, 2020-12 without one.
- *
- * The schemas are the control plane's, the values the agent's and hostile, and both are looked at on the daemon's own
- * thread. So a schema is looked through when it is read (0.2 ms) and compiled when it is first needed (1 to 10 ms), and a
- * check that takes more steps than an honest value needs is given up: branches that all go down the same reference
- * double with each level of the value, and a pattern may go back over its text for half a second.
- *
- * `format` is an annotation and checked by nobody. References stay within the schema.
- */
 import Ajv07, { _, type Ajv, type ErrorObject, type KeywordCxt, type Options } from "ajv";
 import Ajv2020 from "ajv/dist/2020.js";
 import { cutMessage, messageOf } from "../errors.ts";

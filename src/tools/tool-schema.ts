@@ -1,8 +1,10 @@
 /** What a dispatch says of its tools, and of answers. Loaded with the rest of its schema, behind `import()`. */
 import { z } from "zod";
+import { CanonicalJsonError, canonicalJson } from "../suspension/canonical-json.ts";
 import { MAX_HOLD_SECONDS } from "./dispositions.ts";
 import { compileSchema, JsonSchemaError } from "./json-schema.ts";
 import type { JsonSchema, ToolSpec } from "./port.ts";
+import { isPublicKey } from "./relay/keys.ts";
 
 const MAX_TOOLS = 256;
 /** Of a description and of a schema, each, in UTF-8 bytes. */
@@ -29,9 +31,13 @@ const jsonSchema = z
   .superRefine((schema, context) => {
     try {
       compileSchema(schema);
+      // A question about the tool is signed with it.
+      canonicalJson(schema);
     } catch (error) {
-      if (!(error instanceof JsonSchemaError)) throw error;
-      context.addIssue(`is no JSON Schema that can be used: ${error.message}`);
+      if (error instanceof CanonicalJsonError) context.addIssue(error.message);
+      else if (error instanceof JsonSchemaError)
+        context.addIssue(`is no JSON Schema that can be used: ${error.message}`);
+      else throw error;
     }
   })
   .meta({ type: "object" });
@@ -95,10 +101,7 @@ export const clientToolsSchema = z.looseObject({ holdSeconds: z.number().min(0).
 
 /** The key of a runner outside the pod that answers in the daemon's place. */
 export const relaySchema = z.looseObject({
-  publicKey: z.string().refine((key) => {
-    const bytes = Buffer.from(key, "base64url");
-    return bytes.length === 32 && bytes.toString("base64url") === key;
-  }, "must be an Ed25519 key: base64url of 32 bytes"),
+  publicKey: z.string().refine(isPublicKey, "must be an Ed25519 key: base64url of 32 bytes"),
 });
 
 /** AG-UI's resume entries. */

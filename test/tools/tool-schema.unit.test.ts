@@ -110,6 +110,8 @@ test("what is wrong with a tool is said with its path", () => {
       { responseSchema: { minimum: "1" } },
       "input.tools.0.responseSchema: is no JSON Schema that can be used: /minimum",
     ],
+    // Cut within a character: no question about such a tool could be signed.
+    [{ inputSchema: { description: "waves \ud83d" } }, "input.tools.0.inputSchema: has half of a surrogate pair in it"],
   ];
   for (const [over, detail] of cases) expect(refusal({ tools: [tool(over)] })).toStartWith(detail);
   expect(refusal({ tools: [tool(), 7] })).toStartWith("input.tools.1: ");
