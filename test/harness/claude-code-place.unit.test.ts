@@ -85,6 +85,14 @@ test("a result is added on a line of its own behind a line that was cut", async 
   });
 });
 
+test("a tool of the run with the name of Claude Code's own question is answered as any other", async () => {
+  const named = (text: string): string => text.replaceAll("connect", "exit_plan_mode");
+  const { configDir, path } = transcriptOf(`${named(CALL)}\n${named(PAUSED)}\n`);
+  const placed = await place(configDir, [{ ...ANSWER, toolName: "exit_plan_mode" }]);
+  expect(placed).not.toHaveProperty("agreed");
+  expect(readFileSync(path, "utf8")).toContain('\\"yes\\"');
+});
+
 test("a transcript in which nothing waits is not touched", async () => {
   const { configDir, path } = transcriptOf(`${CALL}\n${PAUSED.replace(/\[waiting[^"]*/, "done")}\n`);
   const inode = statSync(path).ino;

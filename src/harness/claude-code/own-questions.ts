@@ -53,8 +53,9 @@ export function interruptOf(call: {
   return { ...asked, reason: "input_required", ...(message ? { message } : {}) };
 }
 
-export function agreesToPlan({ toolName, status, isError }: TurnAnswer): boolean {
-  return toolName === "exit_plan_mode" && status === "resolved" && !isError;
+/** A tool of the run may have the name of Claude Code's own, but it does not ask for agreement. */
+export function agreesToPlan({ reason, toolName, status, isError }: TurnAnswer): boolean {
+  return reason === "confirmation" && toolName === "exit_plan_mode" && status === "resolved" && !isError;
 }
 
 /** Where a plan is kept differs from pod to pod; the text is what was agreed to. */
