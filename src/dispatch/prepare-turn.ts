@@ -107,7 +107,7 @@ export function buildDocument(parts: DocumentParts): TurnDocument {
   const { callback: _callback, suspension: _suspension, answers: _answers, env: _env, ...shown } = order.input;
   const { id, state, reason } = found;
   // The turn goes on as what it was: a plan is not carried out because somebody left the word out.
-  const mode = order.input.mode ?? order.resume?.suspension.mode;
+  const mode = order.input.mode || order.resume?.suspension.mode;
   return {
     runId: attempt.run.id,
     attempt: attempt.number,

@@ -1,7 +1,7 @@
 /**
  * The story of one attempt: wait for the thread's earlier run and for the org volume; restore the session; take up what
- * a person answered; start the harness; forward its frames; send the outcome; stop what the harness left behind; save the session; send the last
- * frame; close.
+ * a person answered; start the harness; forward its frames; send the outcome; stop what the harness left behind; save
+ * the session; send the last frame; close.
  *
  * The claim and the headers come before this, in the route. Nothing here throws: whatever goes wrong is the outcome.
  */
@@ -178,20 +178,28 @@ async function startTurn(
     ...(reasons.length > 0 ? { reason: reasons.join("; ") } : {}),
   });
   await parts.org.linkRun(threadId, log);
-  const opening = await resume(attempt, order, harness, session, parts, log);
+  // Before the answers are taken up, which are good once: a checkout that is not there yet must not cost them.
   const made = makeFolders(input, config, parts.state, harness);
   const folders = await store("the folders of the run could not be made", made);
   const giveUp = async (): Promise<void> => {
     session.stop();
     await removeFolder(folders.runDir, log);
   };
+  const orGiveUp = async <T>(work: Promise<T>): Promise<T> => {
+    try {
+      return await work;
+    } catch (error) {
+      await giveUp();
+      throw error;
+    }
+  };
+  const opening = await orGiveUp(resume(attempt, order, harness, session, parts, log));
   const { specs, traceparent } = order;
   const started = startTools(
     { attempt, input, specs, harness, runDir: folders.runDir, opening, traceparent },
     { ...parts, log },
   );
-  started.catch(giveUp);
-  const tools = await store("the relay directory could not be made", started);
+  const tools = await orGiveUp(store("the relay directory could not be made", started));
   if (!attempt.live) {
     await tools.stop();
     await giveUp();
@@ -251,23 +259,18 @@ async function resume(
   const { input, specs, resume, traceparent } = order;
   if (!resume) return NOTHING_TO_OPEN;
   const { signal } = attempt;
-  try {
-    const resumed = resumeRun({
-      resume,
-      runId: attempt.run.id,
-      harness,
-      session,
-      specs,
-      claimMs: config.session.ioBudgetMs,
-      signal,
-      log,
-      carryOut: (call, spec) => carryOut(spec, call, resume.suspension.runId, { attempt, input, traceparent }, signal),
-    });
-    return await store("the suspension could not be claimed", resumed);
-  } catch (error) {
-    session.stop();
-    throw error;
-  }
+  const resumed = resumeRun({
+    resume,
+    runId: attempt.run.id,
+    harness,
+    session,
+    specs,
+    claimMs: config.session.ioBudgetMs,
+    signal,
+    log,
+    carryOut: (call, spec) => carryOut(spec, call, resume.suspension.runId, { attempt, input, traceparent }, signal),
+  });
+  return await store("the suspension could not be claimed", resumed);
 }
 
 /** Forwards frames until there is an outcome, whoever gives it. */

@@ -143,6 +143,29 @@ test.concurrent("one run alone may use a suspension; another is told which, and 
   expect(pod.callbacks.filter(({ body }) => body.threadId === threadId)).toHaveLength(1);
 });
 
+test.concurrent("a run that cannot be begun uses no suspension, and carries nothing out", async () => {
+  const asked = await ask();
+  const { threadId, suspension } = asked;
+  const input = { answers: answersTo(asked), suspension };
+  const runId = `before the checkout of ${threadId}`;
+  const frames = await pod.turn({ runId, threadId, input: { ...input, workspace: { cwd: "/repo" } } });
+  expect(outcomeOf(frames)).toMatchObject({ type: "failed", error: { code: "turn_failed" } });
+  expect(pod.callbacks.filter(({ body }) => body.threadId === threadId)).toEqual([]);
+  const next = await pod.turn({ runId: `after the checkout of ${threadId}`, threadId, input });
+  expect(outcomeOf(next)?.type).toBe("finished");
+  expect(pod.callbacks.filter(({ body }) => body.threadId === threadId)).toHaveLength(1);
+});
+
+test.concurrent.each([undefined, "", "plan"])("a plan that is resumed with the mode %p stays one", async (mode) => {
+  const asked = await ask({ mode: "plan" });
+  const { threadId, suspension } = asked;
+  const path = pod.daemon.path(`document of ${threadId}`);
+  const steps = [{ touch: path, document: true }];
+  const input = { answers: answersTo(asked), suspension, steps, ...(mode === undefined ? {} : { mode }) };
+  await pod.turn({ runId: `goes on with ${threadId}`, threadId, input });
+  expect((await Bun.file(path).json()).input.mode).toBe("plan");
+});
+
 test.concurrent("two that resume at once: one goes on, and the approved call is carried out once", async () => {
   const asked = await ask();
   const { threadId, suspension } = asked;
