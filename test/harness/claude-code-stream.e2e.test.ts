@@ -1,7 +1,7 @@
 /** What a reader sees of a turn: the real Claude Code, a scripted model, and `readUIMessageStream` as the judge. */
 import { expect, test } from "bun:test";
 import type { Chunk } from "../../src/frames/frame.ts";
-import { HarnessBench } from "../support/claude-code-harness/run-turn.ts";
+import { type FinishedTurn, HarnessBench } from "../support/claude-code-harness/run-turn.ts";
 import { calls, says, thinks } from "../support/scripted-model/index.ts";
 
 const ofType = (chunks: readonly Chunk[], type: string): Chunk[] => chunks.filter((chunk) => chunk.type === type);
@@ -62,10 +62,26 @@ test("calls, parallel ones too, end with their outputs before the next step", as
   expect(tools[3]?.errorText).toBe("Error: No such tool available: Nothing");
 });
 
+/** Lets the connection break when the harness has shown the last of what came over it. */
+async function cutWhenShown(
+  bench: HarnessBench,
+  cut: () => void,
+  isLast: (chunk: Chunk) => boolean,
+): Promise<FinishedTurn> {
+  const running = bench.start();
+  await running.seen(({ chunks }) => (chunks ?? []).some(isLast));
+  cut();
+  return running.finished;
+}
+
 test("a stream that is cut is closed and begun anew as another step", async () => {
   await using bench = await HarnessBench.open();
-  bench.model.push({ ...says("This answer is cut in the middle."), cutAfterDeltas: 2 }, says("The whole answer."));
-  const turn = await bench.run();
+  const shown = Promise.withResolvers<void>();
+  bench.model.push(
+    { ...says("This answer is cut in the middle."), cutAfterDeltas: 2, cutWhen: shown.promise },
+    says("The whole answer."),
+  );
+  const turn = await cutWhenShown(bench, shown.resolve, ({ delta }) => String(delta).endsWith("is c"));
   expect(turn.outcome?.type).toBe("finished");
   expect(turn.texts).toEqual(["This answer is c", "The whole answer."]);
   expect(ofType(turn.chunks, "start-step")).toHaveLength(2);
@@ -85,6 +101,7 @@ test("an answer that arrives whole, after its stream failed, is shown once", asy
 test("a call whose input was cut ends as an error, and the turn goes on", async () => {
   await using bench = await HarnessBench.open();
   const command = `echo ${"x".repeat(200)}`;
+  const shown = Promise.withResolvers<void>();
   bench.model.push(
     {
       blocks: [
@@ -92,10 +109,13 @@ test("a call whose input was cut ends as an error, and the turn goes on", async 
         { type: "tool_use", name: "Bash", input: { command }, id: "cut-call" },
       ],
       cutAfterDeltas: 3,
+      cutWhen: shown.promise,
     },
     says("I go on."),
   );
-  const turn = await bench.run();
+  // The first piece of the input has the command's beginning in it, the second nothing but this.
+  const isLast = ({ inputTextDelta }: Chunk): boolean => /^x+$/.test(String(inputTextDelta));
+  const turn = await cutWhenShown(bench, shown.resolve, isLast);
   expect(turn.outcome?.type).toBe("finished");
   expect(turn.texts).toEqual(["Look:", "I go on."]);
   expect(ofType(turn.chunks, "tool-output-error")).toMatchObject([{ toolCallId: "cut-call" }]);

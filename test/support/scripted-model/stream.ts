@@ -25,7 +25,7 @@ export async function streamTurn(response: ServerResponse, turn: ScriptedTurn, m
     if (response.destroyed) return;
     if (event.type === "content_block_delta") {
       if (deltas === turn.cutAfterDeltas) {
-        await Bun.sleep(FLUSH_MS);
+        await (turn.cutWhen ?? Bun.sleep(FLUSH_MS));
         response.destroy();
         return;
       }

@@ -40,6 +40,8 @@ export interface ScriptedTurn {
   readonly deltaChars?: number;
   /** Closes the connection after this many deltas, without the end of the message. */
   readonly cutAfterDeltas?: number;
+  /** Closed only then: a client that has not shown what it read when the connection breaks may never show it. */
+  readonly cutWhen?: Promise<unknown>;
   /** Sends an `error` event (`overloaded_error`) after this many deltas, and ends the stream. */
   readonly errorAfterDeltas?: number;
   /** Stops sending after this many deltas and keeps the connection open until the client gives up. */
