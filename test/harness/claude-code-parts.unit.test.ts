@@ -50,6 +50,16 @@ test.each([
   expect(() => readTurnRequest(stdin)).toThrow("no turn document");
 });
 
+test("a level or a mode that is not known restricts nothing, and is said", () => {
+  expect(request({ toolApprovalLevel: "Read-Only", mode: "plan" }).ignored).toEqual([]);
+  expect(request({}).ignored).toEqual([]);
+  expect(request({ toolApprovalLevel: "raed-only", mode: "agent" })).toMatchObject({
+    readonly: false,
+    plan: false,
+    ignored: ['mode "agent" is not known, and changes nothing', 'toolApprovalLevel "raed-only" restricts nothing'],
+  });
+});
+
 test.each([
   ["2026-01-01T00:00:00Z", Date.UTC(2026, 0, 1)],
   [1767225600, Date.UTC(2026, 0, 1)],

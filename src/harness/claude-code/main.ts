@@ -80,6 +80,7 @@ function outcomeOf({ usage, deferred }: EndedTurn): object {
 
 async function performTurn(turn: TurnRequest, io: HarnessIo, stop: Stopper): Promise<EndedTurn> {
   const { paths, session } = turn.document;
+  for (const line of turn.ignored) io.log(line);
   const resumable = session.id !== undefined && hasTranscript(paths.configDir, session.id) ? session.id : undefined;
   if (session.id !== resumable) io.log(`session ${session.id} has no transcript on this pod; beginning a new one`);
   const begin = await prepareTurn(turn, resumable);

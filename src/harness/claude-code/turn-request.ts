@@ -43,6 +43,8 @@ export interface TurnRequest {
   /** What of the organization's skills is missing. */
   readonly skillsMissing?: string;
   readonly facts: TurnFacts;
+  /** What was asked for and changes nothing, in words for the operator. */
+  readonly ignored: readonly string[];
 }
 
 /** What the model is told about where it works and for whom. */
@@ -77,7 +79,8 @@ export function readTurnRequest(stdin: string): TurnRequest {
       ? agent.disallowedTools.flatMap((name) => text(name) ?? [])
       : [],
     plan: input.mode === "plan",
-    readonly: READ_ONLY_LEVELS.has(String(input.toolApprovalLevel).toLowerCase()),
+    readonly: isReadOnly(input.toolApprovalLevel),
+    ignored: ignoredIn(input),
     ...present("model", model),
     fallbackModels,
     ...present("mcp", mcp),
@@ -91,6 +94,20 @@ export function readTurnRequest(stdin: string): TurnRequest {
       ...present("organization", text(input.organizationId)),
     },
   };
+}
+
+function isReadOnly(level: unknown): boolean {
+  return READ_ONLY_LEVELS.has(String(level).toLowerCase());
+}
+
+/** A level or a mode of another control plane is no reason to refuse a turn; but who meant to restrict it has to hear. */
+function ignoredIn({ mode, toolApprovalLevel }: TurnDocument["input"]): string[] {
+  return [
+    ...(text(mode) && mode !== "plan" ? [`mode ${JSON.stringify(mode)} is not known, and changes nothing`] : []),
+    ...(text(toolApprovalLevel) && !isReadOnly(toolApprovalLevel)
+      ? [`toolApprovalLevel ${JSON.stringify(toolApprovalLevel)} restricts nothing`]
+      : []),
+  ];
 }
 
 function parseDocument(stdin: string): TurnDocument {
