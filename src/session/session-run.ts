@@ -1,6 +1,6 @@
 /** The rest of a run's session, once it has begun: its pointer, its checkpoints, its saves. */
 import { constants } from "node:fs";
-import { open, stat } from "node:fs/promises";
+import { lstat, open } from "node:fs/promises";
 import type { Clock } from "../clock/port.ts";
 import { messageOf } from "../errors.ts";
 import type { Log } from "../log/port.ts";
@@ -207,7 +207,7 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
       const needle = needleOf(order.input.userMessage);
       const size = async (): Promise<number> => {
         const path = await transcript();
-        return path === undefined ? 0 : (await stat(path)).size;
+        return path === undefined ? 0 : (await lstat(path)).size;
       };
       // Another id's transcript is new as a whole.
       const before = (): number => (sessionId === found.id ? sizeBefore : 0);
@@ -244,7 +244,7 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
 
 /** By the clock of the pod's own disk, which is read more coarsely than the daemon's. */
 async function isOlder(path: string, begunAt: number): Promise<boolean> {
-  const { birthtimeMs } = await stat(path);
+  const { birthtimeMs } = await lstat(path);
   return birthtimeMs > 0 && birthtimeMs < begunAt - CLOCK_MARGIN_MS;
 }
 
