@@ -56,6 +56,27 @@ export async function openAgentFolder(path: string, agent: Owner): Promise<FileH
   }
 }
 
+/**
+ * A folder below one that is open, to be closed by the caller; what is not there of the path is made, for the agent.
+ * Undefined when a link, or something that is no folder, is in the way.
+ */
+export async function openBelow(root: FileHandle, path: string, agent: Owner): Promise<FileHandle | undefined> {
+  let folder = await enter(`/proc/self/fd/${root.fd}/.`);
+  for (const name of path.split("/").filter(isName)) {
+    const above = folder;
+    if (!above) return undefined;
+    try {
+      const at = `/proc/self/fd/${above.fd}/${name}`;
+      const { isMade } = (await lookAt(at)) ?? (await makeAt(at));
+      folder = await enter(at);
+      if (isMade && folder) await give(folder, agent);
+    } finally {
+      await above.close();
+    }
+  }
+  return folder;
+}
+
 /** Gives a folder that is ours to the agent. False: it is somebody else's. */
 export async function give(folder: FileHandle, agent: Owner): Promise<boolean> {
   const { uid } = await folder.stat();

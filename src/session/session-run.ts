@@ -1,6 +1,6 @@
 /** The rest of a run's session, once it has begun: its pointer, its checkpoints, its saves. */
 import { constants } from "node:fs";
-import { open, stat } from "node:fs/promises";
+import { lstat, open } from "node:fs/promises";
 import type { Clock } from "../clock/port.ts";
 import { messageOf } from "../errors.ts";
 import type { Log } from "../log/port.ts";
@@ -73,15 +73,19 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
   let sessionId = found.id;
   let noted: string | undefined;
   const begunAt = clock.now();
-  let isOurs = true;
+  /** Sessions that the harness named and that are none of this thread's. */
+  const foreign = new Set<string>();
   let pointer: Promise<void> = Promise.resolve();
   let checkpoints: Promise<void> = Promise.resolve();
 
   async function writePointer(id: string): Promise<void> {
     try {
-      isOurs = !sessionFiles || (await owners.claim(id, threadId, "named", () => isNew(id)));
-      if (isOurs) await pointers.write({ threadId, sessionId: id, harness: harness.id });
-      else log.warn("session belongs to another thread", { session: id });
+      if (!sessionFiles || (await owners.claim(id, threadId, "named", () => isNew(id)))) {
+        await pointers.write({ threadId, sessionId: id, harness: harness.id });
+        return;
+      }
+      foreign.add(id);
+      log.warn("session belongs to another thread", { session: id });
     } catch (error) {
       log.error("session pointer not written", { reason: messageOf(error) });
     }
@@ -93,32 +97,36 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
     return !path || id === found.id || !(await isOlder(path, begunAt));
   };
 
-  const transcript = async (): Promise<string | undefined> =>
-    sessionFiles && sessionId ? findTranscript(harness.configDir, sessionFiles, sessionId) : undefined;
+  const transcript = async (id = sessionId): Promise<string | undefined> =>
+    sessionFiles && id ? findTranscript(harness.configDir, sessionFiles, id) : undefined;
 
   /** What is there by now is this thread's, or another's that restored it: to have named it was not enough. */
   async function isStillOurs(id: string): Promise<boolean> {
+    if (foreign.has(id)) return false;
     try {
-      if (isOurs && (await transcript()) !== undefined) isOurs = await owners.claim(id, threadId, "held");
+      if ((await transcript(id)) === undefined || (await owners.claim(id, threadId, "held"))) return true;
+      foreign.add(id);
+      return false;
     } catch (error) {
       log.error("session pointer not written", { reason: messageOf(error) });
+      return true;
     }
-    return isOurs;
   }
 
   async function trySave(deadlineMs: number, signal?: AbortSignal, claim?: SuspensionUse): Promise<Saved> {
     if (typeof store === "string") return notSaved(store, "ends");
     if (!sessionFiles) return notSaved(NO_FILES, "ends");
-    if (sessionId === undefined) return notSaved("the turn has no session", "goes on");
     await pointer;
-    if (!(await isStillOurs(sessionId))) return notSaved("the session belongs to another thread of this pod", "ends");
+    const session = sessionId;
+    if (session === undefined) return notSaved("the turn has no session", "goes on");
+    if (!(await isStillOurs(session))) return notSaved("the session belongs to another thread of this pod", "ends");
     if (!store.mounted()) return notSaved("the org volume is not mounted", "later");
     const startedAt = clock.monotonic();
     const uses = await knownUses();
     const input = {
       ...store.place,
       order: {
-        session: sessionId,
+        session,
         harness: harness.id,
         run: store.run,
         used: claim ? mergeUses(uses, [claim]) : uses,
@@ -199,7 +207,7 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
       const needle = needleOf(order.input.userMessage);
       const size = async (): Promise<number> => {
         const path = await transcript();
-        return path === undefined ? 0 : (await stat(path)).size;
+        return path === undefined ? 0 : (await lstat(path)).size;
       };
       // Another id's transcript is new as a whole.
       const before = (): number => (sessionId === found.id ? sizeBefore : 0);
@@ -236,7 +244,7 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
 
 /** By the clock of the pod's own disk, which is read more coarsely than the daemon's. */
 async function isOlder(path: string, begunAt: number): Promise<boolean> {
-  const { birthtimeMs } = await stat(path);
+  const { birthtimeMs } = await lstat(path);
   return birthtimeMs > 0 && birthtimeMs < begunAt - CLOCK_MARGIN_MS;
 }
 

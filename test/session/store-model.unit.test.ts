@@ -45,7 +45,7 @@ for (const [name, traits] of HARSH) {
 }
 
 for (const [name, traits] of CASES) {
-  test(`no thread is emptied, mixed up or rewound: ${name}`, async () => {
+  test(`no thread is emptied, mixed up or rewound, no suspension used twice: ${name}`, async () => {
     const bad: string[] = [];
     const worlds = traits.longTurns ? Math.ceil(WORLDS / 3) : WORLDS;
     for (let seed = FIRST_SEED; seed < FIRST_SEED + worlds; seed++) {

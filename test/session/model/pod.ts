@@ -4,6 +4,7 @@ import { type RestoreReport, restoreSession } from "../../../src/session/restore
 import { runKeyOf, type SaveName } from "../../../src/session/save-name.ts";
 import { saveSession } from "../../../src/session/save-session.ts";
 import { createSealer } from "../../../src/session/sealing.ts";
+import { mergeUses, otherUser, type SuspensionUse } from "../../../src/session/suspension-uses.ts";
 import { NO_STATE, sizeOf, type ThreadState } from "../../../src/session/thread-state.ts";
 import type { Chance } from "./chance.ts";
 import { MemoryLocalFiles, MemoryStaging, MemoryStateFile } from "./memory-ports.ts";
@@ -32,7 +33,13 @@ export interface PodRun {
 }
 
 /** What every save held when it was written. */
-export type Truth = Map<SaveName, { readonly turns: ReadonlySet<number>; readonly refs: readonly SaveName[] }>;
+export type Truth = Map<SaveName, Held>;
+
+export interface Held {
+  readonly turns: ReadonlySet<number>;
+  readonly refs: readonly SaveName[];
+  readonly used: readonly SuspensionUse[];
+}
 
 export interface World {
   readonly chance: Chance;
@@ -47,6 +54,8 @@ export class Pod {
   readonly local = new MemoryLocalFiles();
   readonly state = new MemoryStateFile();
   run: PodRun | undefined;
+  /** The pod's own record of used suspensions. */
+  used: readonly SuspensionUse[] = [];
   /** What the local transcript says; parsed when it was replaced. */
   events: Event[] = [];
 
@@ -87,6 +96,7 @@ export class Pod {
     const source = { folder: this.mount, threadId: THREAD, sealer: SEALER };
     const report = hangs ? undefined : await restoreSession(source, order, staging, clock).catch(() => undefined);
     this.mount.broken = false;
+    this.used = mergeUses(this.used, report?.used ?? [], before.used ?? []);
     const id = `${turn}x${Math.floor(world.chance.next() * 2 ** 31).toString(36)}`.padStart(16, "0");
     const toBegin = { id, ...(fence === undefined ? {} : { fence }), ...(hint ? { hint } : {}) };
     this.state.state = stateOfRun(before, toBegin, this.#startOf(report, staging, isLocal));
@@ -126,27 +136,40 @@ export class Pod {
     if (run.saves && run.left === 0) await this.save(run);
   }
 
-  async save(run: PodRun): Promise<void> {
+  /** The run that has used the suspension: this one, or another. */
+  async claim(run: PodRun, id: string): Promise<string> {
+    const use = { id, run: run.id, exp: 0 };
+    const by = otherUser(this.used, use) ?? (await this.save(run, use));
+    this.used = mergeUses(this.used, [{ ...use, run: by ?? run.id }]);
+    return by ?? run.id;
+  }
+
+  /** Another run that has used the suspension that was to be claimed. */
+  async save(run: PodRun, claim?: SuspensionUse): Promise<string | undefined> {
     const { chance, truth } = this.world;
+    const used = claim ? mergeUses(this.used, [claim]) : this.used;
     // Abandoned before it wrote anything.
-    if (chance.of(0.03)) return;
+    if (chance.of(0.03)) return undefined;
     this.mount.killWrite = chance.of(0.01);
     const source = { folder: this.mount, threadId: THREAD, sealer: SEALER };
-    const order = { session: SESSION, harness: "h", run: run.id, keepOwn: 20 };
+    const claimed = claim ? { claim } : {};
+    const order = { session: SESSION, harness: "h", run: run.id, keepOwn: 20, used, ...claimed };
     try {
       const report = await saveSession(source, order, this.local, this.state, () => 0);
       if (report.type === "passed") run.saves = false;
       if (report.type === "unchanged") run.saved = report.name;
-      if (report.type !== "saved") return;
+      if (report.type === "used") return report.by;
+      if (report.type !== "saved") return undefined;
       run.saved = report.name;
       const refs = this.state.state?.own.find(({ name }) => name === report.name)?.refs ?? [];
-      truth.set(report.name, { turns: new Set(this.events.map((event) => event.turn)), refs });
+      truth.set(report.name, { turns: new Set(this.events.map((event) => event.turn)), refs, used });
     } catch (error) {
       // A mount that is cut off gives EIO; everything else is a fault of the store.
       if (!(error instanceof Killed) && (error as { code?: string }).code !== "EIO") throw error;
     } finally {
       this.mount.killWrite = false;
     }
+    return undefined;
   }
 }
 

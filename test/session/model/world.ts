@@ -3,10 +3,11 @@
  * cut off, and go on although everybody gave them up; write-back is late, cut or lost; listings are old; restores hang
  * or fail; sidecars restart; bits rot.
  */
-import { runKeyOf, type SaveName } from "../../../src/session/save-name.ts";
+import { compareSaves, isMarked, runKeyOf, type SaveName } from "../../../src/session/save-name.ts";
+import { otherUser } from "../../../src/session/suspension-uses.ts";
 import { Chance } from "./chance.ts";
 import { type Backend, Mount } from "./mount.ts";
-import { type Event, Pod, type Truth, type World } from "./pod.ts";
+import { type Event, type Held, Pod, type Truth, type World } from "./pod.ts";
 
 export interface WorldTraits {
   /** Ticks (seconds) that a listing is old. */
@@ -33,11 +34,18 @@ export interface WorldReport {
   rewound: number;
   lostTurns: number;
   restores: number;
+  /** Suspensions that were claimed, and those of them whose use the volume held for another run. */
+  claims: number;
+  usedTwice: number;
   mostFiles: number;
   readonly log: string[];
 }
 
 const REWOUND_TURNS = 3;
+
+interface Whole extends Held {
+  readonly name: SaveName;
+}
 
 export async function liveThrough(seed: number, traits: WorldTraits): Promise<WorldReport> {
   const chance = new Chance(seed * 7919 + 13);
@@ -45,7 +53,17 @@ export async function liveThrough(seed: number, traits: WorldTraits): Promise<Wo
   const truth: Truth = new Map();
   const rotten = new Set<string>();
   const pods: Pod[] = [];
-  const report: WorldReport = { mixed: 0, emptied: 0, rewound: 0, lostTurns: 0, restores: 0, mostFiles: 0, log: [] };
+  const report: WorldReport = {
+    mixed: 0,
+    emptied: 0,
+    rewound: 0,
+    lostTurns: 0,
+    restores: 0,
+    claims: 0,
+    usedTwice: 0,
+    mostFiles: 0,
+    log: [],
+  };
   let now = 0;
   let rest = 0;
   let events = 0;
@@ -64,11 +82,13 @@ export async function liveThrough(seed: number, traits: WorldTraits): Promise<Wo
   };
   const newMount = (): Mount =>
     new Mount(backend, { listingTicks: traits.listingTicks, slowTicks: 4 }, () => now, chance);
-  const wholeSaves = (): { name: SaveName; turns: ReadonlySet<number> }[] =>
-    [...truth].flatMap(([name, { turns, refs }]) => {
-      const isWhole = [name, ...refs].every((each) => backend.get(each)?.cut === false && !rotten.has(each));
-      return isWhole ? [{ name, turns }] : [];
+  const wholeSaves = (): Whole[] =>
+    [...truth].flatMap(([name, held]) => {
+      const isWhole = [name, ...held.refs].every((each) => backend.get(each)?.cut === false && !rotten.has(each));
+      return isWhole ? [{ name, ...held }] : [];
     });
+  /** What was whole so long ago that every listing shows it. */
+  let settled: readonly Whole[] = [];
 
   let hint: SaveName | undefined;
   let current: Pod | undefined;
@@ -87,6 +107,7 @@ export async function liveThrough(seed: number, traits: WorldTraits): Promise<Wo
     );
     report.restores++;
     judge(turn, pod.events, trouble, whole, `${begun?.choice.source ?? "unlisted"}`);
+    await claim(pod, turn, trouble);
     current = pod;
     const isZombie = await carryOn(pod, length);
     if (!isZombie && pod.mount.alive && pod.run?.saved && pod.run.saves) hint = pod.run.saved;
@@ -95,6 +116,22 @@ export async function liveThrough(seed: number, traits: WorldTraits): Promise<Wo
     report.mostFiles = Math.max(report.mostFiles, backend.size);
   }
   return report;
+
+  /** Several turns are given the same suspension. What a whole save in plain sight says of it is known to all. */
+  async function claim(pod: Pod, turn: number, trouble: boolean): Promise<void> {
+    const { run } = pod;
+    if (!run || !chance.of(0.4)) return;
+    const id = `suspension ${turn >> 2}`;
+    const newest = settled
+      .filter(({ name }) => !isMarked(name) && backend.has(name))
+      .reduce<Whole | undefined>((a, b) => (a && compareSaves(a.name, b.name) > 0 ? a : b), undefined);
+    const user = otherUser(newest?.used ?? [], { id, run: run.id, exp: 0 });
+    const by = await pod.claim(run, id);
+    report.claims++;
+    if (by !== run.id || user === undefined || trouble) return;
+    report.usedTwice++;
+    report.log.push(`turn ${turn}: ${id} used again, though ${newest?.name} says that ${user} did`);
+  }
 
   function choosePod(): Pod {
     const roll = chance.next();
@@ -129,8 +166,10 @@ export async function liveThrough(seed: number, traits: WorldTraits): Promise<Wo
 
   async function betweenTurns(): Promise<void> {
     for (const pod of pods) if (!pod.mount.online && chance.of(0.4)) pod.mount.online = true;
+    const before = wholeSaves();
     const gap = chance.of(0.4) ? chance.below(8) : chance.below(400);
     for (let t = 0; t < gap; t++) await tick();
+    if (gap > traits.listingTicks) settled = before;
     for (const pod of pods) if (pod !== current && pod.mount.alive && chance.of(0.2)) pod.mount.kill();
     if (current && chance.of(0.15)) current.mount.kill();
     for (const pod of pods) {
