@@ -28,7 +28,8 @@ export type CallState =
 export interface Call {
   readonly toolCallId: string;
   readonly spec: ToolSpec;
-  readonly input: unknown;
+  /** Undefined once it has its result: a run may make calls without end. */
+  input: unknown;
   /** The call whose subagent makes this one. */
   readonly parentToolCallId?: string;
   state: CallState;
@@ -61,10 +62,6 @@ export class AnnouncedCalls {
     return this.#calls.get(toolCallId);
   }
 
-  *all(): Iterable<Call> {
-    yield* this.#calls.values();
-  }
-
   /** The same id again changes nothing: what was announced first is what is believed. */
   announce(call: Omit<Call, "state" | "requests">): void {
     if (this.#calls.has(call.toolCallId)) return;
@@ -73,7 +70,13 @@ export class AnnouncedCalls {
 
   /** A call of an earlier run: no request can be for it. */
   addAnswered(call: Omit<Call, "state" | "requests">): void {
-    this.#calls.set(call.toolCallId, { ...call, state: "answered", requests: new Set() });
+    this.#calls.set(call.toolCallId, { ...call, input: undefined, state: "answered", requests: new Set() });
+  }
+
+  /** It has its result, whoever gave it. */
+  close(call: Call): void {
+    call.state = "answered";
+    call.input = undefined;
   }
 
   /** To be called when announcements have reached the reader: an output must not come before its call. */
@@ -115,12 +118,12 @@ export class AnnouncedCalls {
 
   #match(request: RelayRequest): void {
     const call = this.#calls.get(request.toolCallId);
-    if (call?.spec.name !== request.toolName || !sameJson(call.input, request.args)) {
-      this.events.onMadeUp(request, "the call was announced with another name or other arguments");
+    if (call?.state === "answered" || call?.state === "parked") {
+      this.events.onMadeUp(request, "the call has its result already");
       return;
     }
-    if (call.state === "answered" || call.state === "parked") {
-      this.events.onMadeUp(request, "the call has its result already");
+    if (call?.spec.name !== request.toolName || !sameJson(call.input, request.args)) {
+      this.events.onMadeUp(request, "the call was announced with another name or other arguments");
       return;
     }
     call.requests.add(request.name);

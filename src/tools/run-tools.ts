@@ -316,7 +316,7 @@ export class RunTools {
     if (call.state === "answered" || call.state === "parked" || chunk.preliminary === true) return [];
     // The harness refused it, or gave it up: nobody waits any more.
     this.#withdraw(call);
-    call.state = "answered";
+    this.#calls.close(call);
     this.#answer(call.requests, { type: "failure", error: "the call was given up" });
     if (chunk.type !== "tool-output-available") return [chunk];
     const errorText = "the call was not carried out: its output came from elsewhere";
@@ -543,7 +543,7 @@ export class RunTools {
   }
 
   #finishCall(call: Call, answer: RelayAnswer, chunks: readonly Chunk[]): void {
-    call.state = "answered";
+    this.#calls.close(call);
     // The reader first: what the model does next may follow within a millisecond.
     this.parts.emit(chunks);
     this.#answer(call.requests, answer);

@@ -88,6 +88,15 @@ test.each<[string, [string, string, unknown]]>([
   expect(bench.outputsOf("a")).toEqual([available("a", "A")]);
 });
 
+test("of a call that has its result nothing is held that grows with its arguments", async () => {
+  const bench = new RunToolsBench();
+  await bench.call("a", "look_up", { key: "a" });
+  const [carried] = bench.carried;
+  expect(carried?.call.input).toEqual({ key: "a" });
+  await bench.reply("a", "A");
+  expect(carried?.call.input).toBeUndefined();
+});
+
 test("a call that was announced twice is the one that was announced first", async () => {
   const bench = new RunToolsBench();
   await bench.announce("a", "look_up", { key: "a" });
