@@ -148,8 +148,12 @@ export class RunTools {
   concern(outlines: readonly Chunk[]): boolean {
     if (!this.#looks) return false;
     return outlines.some(
-      ({ type, toolCallId, toolName }) =>
-        TAKEN.has(type) || this.#calls.has(toolCallId) || (type === "tool-input-available" && this.#hasTool(toolName)),
+      ({ type, toolCallId, toolName, preliminary }) =>
+        TAKEN.has(type) ||
+        this.#calls.has(toolCallId) ||
+        (type === "tool-input-available" && this.#hasTool(toolName)) ||
+        // A subagent's last word, which takes it out of the plan.
+        (preliminary !== true && this.#subagents.has(String(toolCallId))),
     );
   }
 
