@@ -139,18 +139,22 @@ export class RunRegistry {
     if (draining()) {
       throw new HttpError("draining", "the daemon is shutting down", {}, { "Retry-After": String(retryAfterS) });
     }
-    if (resume && "reason" in resume) {
-      const { interruptId, reason, dead } = resume;
-      throw new HttpError("stale", reason, { ...(interruptId ? { interruptId } : {}), reason, dead });
-    }
+    if (resume && "reason" in resume) throw staleError(resume);
     const { threadId } = body.input;
     const predecessor = this.#writers.get(threadId);
+    const suspension = resume?.suspension;
+    // The run that goes on with it is not ended for one that may not: then nobody would.
+    if (suspension && predecessor?.live && predecessor.resumes === suspension.id && predecessor.run.id !== body.runId) {
+      const reason = `the suspension was used by the run ${predecessor.run.id}`;
+      throw staleError({ interruptId: suspension.interrupts[0]?.id, reason, dead: true });
+    }
     if (this.liveCount - (predecessor?.live ? 1 : 0) >= maxRuns) {
       throw new HttpError("too_many_runs", `${maxRuns} runs are at work`);
     }
     predecessor?.stop({ code: "superseded", message: "a newer dispatch took over" });
     const run = this.#runs.get(body.runId) ?? new Run(body.runId, threadId, this.options.folderOf(body.runId));
     const attempt = this.options.createAttempt(run, (run.attempt?.number ?? 0) + 1);
+    attempt.resumes = suspension?.id;
     run.attempt = attempt;
     this.#runs.set(run.id, run);
     this.#writers.set(threadId, attempt);
@@ -160,6 +164,18 @@ export class RunRegistry {
     // One that only saves is told, and not waited for.
     return { type: "start", attempt, predecessor: predecessor?.isReleased ? undefined : predecessor };
   }
+}
+
+function staleError({
+  interruptId,
+  reason,
+  dead,
+}: {
+  readonly interruptId?: string | undefined;
+  readonly reason: string;
+  readonly dead: boolean;
+}): HttpError {
+  return new HttpError("stale", reason, { ...(interruptId ? { interruptId } : {}), reason, dead });
 }
 
 function checkAttempt(attempt: Attempt, asked: number | undefined): void {

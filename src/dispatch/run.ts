@@ -56,6 +56,8 @@ export class Attempt {
   readonly parts = new OpenParts();
   /** While the harness runs. */
   tools: RunTools | undefined;
+  /** The suspension that it goes on from. */
+  resumes: string | undefined;
   /** Where a runner outside the pod answers. */
   relayDirectory: string | undefined;
   /** For people, and for spans. */

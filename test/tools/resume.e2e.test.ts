@@ -6,6 +6,7 @@ import { parseKeyList } from "../../src/key-list.ts";
 import { readUnverified, signToken, unsignedToken } from "../../src/suspension/token.ts";
 import type { AnswerEntry } from "../../src/tools/port.ts";
 import { AskingPod, calling, chunksIn, ERASE, keyOf, LOOK_UP, PICK, typesOf } from "../support/asking-pod.ts";
+import { parseFrames } from "../support/daemon.ts";
 import { readMessage } from "../support/read-message.ts";
 import { outcomeOf, resolved, type Suspended } from "../support/tools-pod.ts";
 
@@ -166,17 +167,21 @@ test.concurrent.each([undefined, "", "plan"])("a plan that is resumed with the m
   expect((await Bun.file(path).json()).input.mode).toBe("plan");
 });
 
-test.concurrent("two that resume at once: one goes on, and the approved call is carried out once", async () => {
+test.concurrent("two that resume at once: one goes on, the other is told which, and ends nobody", async () => {
   const asked = await ask();
   const { threadId, suspension } = asked;
   const input = { answers: answersTo(asked), suspension };
-  const both = await Promise.all(["one", "other"].map((runId) => pod.turn({ runId, threadId, input })));
-  // The later one takes the thread over, before the earlier one has used the suspension or after it.
-  const [earlier, later] = both.map((frames) => frames.at(-1)?.error?.code).sort();
-  expect(["superseded", "stale"]).toContain(earlier ?? "neither");
-  expect([undefined, "superseded"]).toContain(later as undefined);
-  expect(pod.callbacks.filter(({ body }) => body.threadId === threadId).length).toBeLessThanOrEqual(1);
-  expect((await pod.daemon.starts()).filter((start) => /^(one|other)#/.test(start)).length).toBeLessThanOrEqual(1);
+  const both = await Promise.all(["one", "other"].map((runId) => pod.dispatch({ runId, threadId, input })));
+  const [goesOn, refused] = both.sort((a, b) => a.status - b.status);
+  expect([goesOn?.status, refused?.status]).toEqual([200, 409]);
+  expect(outcomeOf(parseFrames((await goesOn?.text()) ?? ""))?.type).toBe("finished");
+  const error = { error: "stale", interruptId: expect.any(String), dead: true };
+  expect(await refused?.json()).toMatchObject({
+    ...error,
+    reason: expect.stringMatching(/used by the run (one|other)$/),
+  });
+  expect(pod.callbacks.filter(({ body }) => body.threadId === threadId)).toHaveLength(1);
+  expect((await pod.daemon.starts()).filter((start) => /^(one|other)#/.test(start))).toHaveLength(1);
 });
 
 test.concurrent("a token that was tampered with is stale for good, however it was", async () => {
