@@ -1,5 +1,5 @@
 /** A suspension as the JSON in a token: the registered names where there are some, times in whole seconds. */
-import { CanonicalJsonError, canonicalJson } from "./canonical-json.ts";
+import { CanonicalJsonError, canonicalJson } from "../canonical-json.ts";
 import type { PlannedSubagent, SignedInterrupt, Suspension } from "./port.ts";
 
 /** Grows when older daemons must not act on what newer ones write. */

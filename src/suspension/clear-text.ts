@@ -3,7 +3,7 @@
  * shown it. Clients echo in the shapes of their protocols: AG-UI's interrupts and resume entries, the AI SDK's
  * approvals. What is missing, or null where the signed cannot be null, was not sent.
  */
-import { CanonicalJsonError, sameJson } from "./canonical-json.ts";
+import { CanonicalJsonError, sameJson } from "../canonical-json.ts";
 import { schemaHashOf } from "./hashes.ts";
 import type { ResumeRequest, SignedInterrupt, Suspension } from "./port.ts";
 import { correctable, type Problem } from "./stale.ts";

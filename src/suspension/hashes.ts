@@ -1,6 +1,6 @@
 /** What stands in a suspension for a schema: SHA-256 of its canonical JSON, base64url. They throw CanonicalJsonError. */
 import { createHash } from "node:crypto";
-import { canonicalJson } from "./canonical-json.ts";
+import { canonicalJson } from "../canonical-json.ts";
 import type { ToolFacts } from "./port.ts";
 
 export function toolHashOf({ name, kind, inputSchema, permission }: ToolFacts): string {

@@ -1,5 +1,5 @@
+import { CanonicalJsonError, canonicalJson } from "../canonical-json.ts";
 import { randomHex } from "../random-hex.ts";
-import { CanonicalJsonError, canonicalJson } from "./canonical-json.ts";
 import { claimsOf } from "./claims.ts";
 import { type IssueResult, type IssueSuspension, MAX_INPUTS_BYTES, MAX_TOKEN_BYTES, type Suspension } from "./port.ts";
 import { signToken, unsignedToken } from "./token.ts";

@@ -2,7 +2,7 @@
  * The checks on a resume before anything is started. What cannot be mended comes first: a caller that mends something
  * else and is then told to ask again has asked its person for nothing.
  */
-import { CanonicalJsonError, canonicalJson } from "./canonical-json.ts";
+import { CanonicalJsonError, canonicalJson } from "../canonical-json.ts";
 import { readClaims, suspensionIdIn } from "./claims.ts";
 import { compareClearText, tokensOf } from "./clear-text.ts";
 import { schemaHashOf, toolHashOf } from "./hashes.ts";

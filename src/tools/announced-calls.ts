@@ -5,8 +5,8 @@
  * answered. The announcement travels on stdout and the request through a file, so either may come first: a request waits
  * a little. Everything else was made up by a process of the agent's user.
  */
+import { sameJson } from "../canonical-json.ts";
 import type { Clock } from "../clock/port.ts";
-import { sameJson } from "../suspension/canonical-json.ts";
 import type { RelayRequest, ToolSpec } from "./port.ts";
 
 /** The announcement is at most some milliseconds behind; a machine that is overloaded takes longer. */

@@ -10,8 +10,8 @@
  */
 import Ajv07, { _, type Ajv, type ErrorObject, type KeywordCxt, type Options } from "ajv";
 import Ajv2020 from "ajv/dist/2020.js";
+import { canonicalJson } from "../canonical-json.ts";
 import { cutMessage, messageOf } from "../errors.ts";
-import { canonicalJson } from "../suspension/canonical-json.ts";
 import type { JsonSchema } from "./port.ts";
 
 /** What it says is wrong, in UTF-8 bytes at most. */

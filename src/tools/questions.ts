@@ -1,7 +1,7 @@
 /** The open questions of a turn: what a person is asked, and its limits. */
+import { CanonicalJsonError, canonicalJson } from "../canonical-json.ts";
 import type { HarnessInterrupt, InterruptReason } from "../harness/port.ts";
 import { randomHex } from "../random-hex.ts";
-import { CanonicalJsonError, canonicalJson } from "../suspension/canonical-json.ts";
 import { MAX_INPUTS_BYTES, MAX_PAYLOADS_BYTES } from "../suspension/port.ts";
 import type { AnswerEntry, JsonSchema, ToolSpec } from "./port.ts";
 

@@ -7,6 +7,7 @@
  * answer or too late, never both. Order, for a reader: the call, then what becomes of it, always written here. What the
  * harness reports of these calls is dropped.
  */
+import { sameJson } from "../canonical-json.ts";
 import type { Clock } from "../clock/port.ts";
 import type { Chunk, Outcome } from "../frames/frame.ts";
 import type { HarnessFrame } from "../frames/harness-line.ts";
@@ -15,7 +16,6 @@ import type { Log } from "../log/port.ts";
 import type { Metrics } from "../metrics/port.ts";
 import { reportText } from "../pause-text.ts";
 import { isApproved } from "../suspension/approval.ts";
-import { sameJson } from "../suspension/canonical-json.ts";
 import { AnnouncedCalls, type Call } from "./announced-calls.ts";
 import { answerText } from "./answer-text.ts";
 import type { Disposition } from "./dispositions.ts";

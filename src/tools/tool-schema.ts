@@ -1,6 +1,6 @@
 /** What a dispatch says of its tools, and of answers. Loaded with the rest of its schema, behind `import()`. */
 import { z } from "zod";
-import { CanonicalJsonError, canonicalJson } from "../suspension/canonical-json.ts";
+import { CanonicalJsonError, canonicalJson } from "../canonical-json.ts";
 import { MAX_HOLD_SECONDS } from "./dispositions.ts";
 import { compileSchema, JsonSchemaError } from "./json-schema.ts";
 import type { JsonSchema, ToolSpec } from "./port.ts";

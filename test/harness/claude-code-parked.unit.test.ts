@@ -7,7 +7,6 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { findParked } from "../../src/harness/claude-code/find-parked.ts";
 import { responseSchemaOf } from "../../src/harness/claude-code/own-questions.ts";
-import { sameJson } from "../../src/harness/claude-code/same-json.ts";
 import { linesOf } from "../../src/harness/claude-code/transcript-lines.ts";
 import type { ParkedCall, ParkedState } from "../../src/harness/port.ts";
 import { pauseText } from "../../src/pause-text.ts";
@@ -152,18 +151,6 @@ test("what is no file of the session is not read, and not waited for", async () 
   expect(await stateIn("folder")).toBe("absent");
   expect(await stateIn("../-repo/linked")).toBe("absent");
   expect(await stateIn("not-there")).toBe("absent");
-});
-
-test("JSON is compared by value", () => {
-  const proto = JSON.parse('{"__proto__":{"a":1}}');
-  expect(sameJson({ a: [1, { b: null }] }, { a: [1, { b: null }] })).toBe(true);
-  expect(sameJson({ a: 1, b: 2 }, { b: 2, a: 1 })).toBe(true);
-  expect(sameJson({ a: 1 }, { a: 1, b: undefined })).toBe(false);
-  expect(sameJson([1, 2], [2, 1])).toBe(false);
-  expect(sameJson([], {})).toBe(false);
-  expect(sameJson(proto, JSON.parse('{"__proto__":{"a":1}}'))).toBe(true);
-  expect(sameJson(proto, JSON.parse('{"__proto__":{"a":2}}'))).toBe(false);
-  expect(sameJson(proto, {})).toBe(false);
 });
 
 test("each question has a schema for its answer: an option, several, or words of one's own", () => {

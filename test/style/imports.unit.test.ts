@@ -18,6 +18,7 @@ const LEVELS: Readonly<Record<string, number>> = {
   "secret.ts": 0,
   "random-hex.ts": 0,
   "pause-text.ts": 0,
+  "canonical-json.ts": 0,
   "key-list.ts": 1,
   clock: 1,
   log: 2,

@@ -1,6 +1,6 @@
 /** One spelling for one JSON value: the RFC's own examples, and what has no spelling at all. */
 import { describe, expect, test } from "bun:test";
-import { CanonicalJsonError, canonicalJson, sameJson } from "../../src/suspension/canonical-json.ts";
+import { CanonicalJsonError, canonicalJson, sameJson } from "../../src/canonical-json.ts";
 import { schemaHashOf, toolHashOf } from "../../src/suspension/hashes.ts";
 
 function problemOf(value: unknown, maxBytes?: number): string | undefined {
@@ -135,7 +135,7 @@ test("a limit is exact, in bytes of UTF-8, for every kind of value", () => {
 test("two values are the same exactly when their texts are", () => {
   const values = [null, 0, -0, 1, "", "0", "1", true, false, [], {}, [[]], [{}], [0], ["0"], [0, 0], { 0: 0 }];
   const more = [{ a: 0 }, { a: null }, { a: 0, b: 0 }, { b: 0, a: 0 }, { a: [0, { b: 1 }] }, { a: [0, { b: 2 }] }];
-  const all: unknown[] = [...values, ...more];
+  const all: unknown[] = [...values, ...more, [0, 1], [1, 0]];
   for (const one of all) {
     for (const other of all) {
       const expected = canonicalJson(one) === canonicalJson(other);

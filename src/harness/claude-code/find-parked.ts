@@ -1,8 +1,8 @@
 /** What a session says of calls that an earlier run parked. */
+import { sameJson } from "../../canonical-json.ts";
 import type { ParkedCall, ParkedState } from "../port.ts";
 import { openTranscript } from "./open-transcript.ts";
 import { isOpen, readParkedCalls, type TranscriptCall } from "./parked-calls.ts";
-import { sameJson } from "./same-json.ts";
 
 export async function findParked(
   session: { readonly configDir: string; readonly id: string },

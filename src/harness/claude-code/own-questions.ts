@@ -2,8 +2,8 @@
  * What Claude Code itself asks a person: questions with options (`AskUserQuestion`), and whether its plan is agreed to
  * (`ExitPlanMode`). Pure: a schema is the same on every pod.
  */
+import { sameJson } from "../../canonical-json.ts";
 import type { HarnessInterrupt, TurnAnswer } from "../port.ts";
-import { sameJson } from "./same-json.ts";
 import { canonicalToolName } from "./tool-names.ts";
 import { isRecord, record } from "./turn-request.ts";
 
