@@ -56,6 +56,9 @@ function isSmallEnv(value: unknown): boolean {
   return true;
 }
 
+/** Not looked at one by one: there may be a million. */
+const echoes = z.custom<readonly unknown[]>((value) => Array.isArray(value), "must be a list");
+
 const inputSchema = z.looseObject({
   threadId: z
     .string()
@@ -101,6 +104,9 @@ const inputSchema = z.looseObject({
   relay: relaySchema.nullish(),
   answers: answersSchema.nullish(),
   suspension: z.unknown().optional(),
+  /** What a client sends back of what it was shown, in the shapes of its protocol. */
+  interrupts: echoes.nullish(),
+  approvals: echoes.nullish(),
 });
 
 const runId = z

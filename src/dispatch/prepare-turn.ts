@@ -104,7 +104,9 @@ export interface DocumentParts {
 
 export function buildDocument(parts: DocumentParts): TurnDocument {
   const { attempt, order, harness, folders, found, skills, appRoot, shim, answers } = parts;
-  const { callback: _callback, suspension: _suspension, answers: _answers, env: _env, ...shown } = order.input;
+  const { callback: _callback, env: _env, suspension: _suspension, answers: _answers, ...rest } = order.input;
+  // The suspension is in these as well.
+  const { interrupts: _interrupts, approvals: _approvals, ...shown } = rest;
   const { id, state, reason } = found;
   // The turn goes on as what it was: a plan is not carried out because somebody left the word out.
   const mode = order.input.mode || order.resume?.suspension.mode;

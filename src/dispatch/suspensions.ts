@@ -105,7 +105,11 @@ export function createSuspensions({ clock, keys, audience, ttlMs }: SuspensionsO
             return spec ? responseSchemaOfTool(spec) : null;
           },
           validate: (schema, payload) => compileSchema(schema as JsonSchema).check(payload),
-          clear: { mode: place.mode, ...echoesOf(input) },
+          clear: {
+            mode: place.mode,
+            ...(input.interrupts ? { interrupts: input.interrupts } : {}),
+            ...(input.approvals ? { approvals: input.approvals } : {}),
+          },
         },
         keys(),
         clock.now(),
@@ -120,15 +124,6 @@ export function createSuspensions({ clock, keys, audience, ttlMs }: SuspensionsO
 /** An empty name is none, when it is signed and when it is compared. */
 function placeOf(input: DispatchInput): { organizationId: string | undefined; mode: string | undefined } {
   return { organizationId: input.organizationId || undefined, mode: input.mode || undefined };
-}
-
-/** What a client sends back of what it was shown. */
-function echoesOf(input: DispatchInput): { interrupts?: readonly unknown[]; approvals?: readonly unknown[] } {
-  const { interrupts, approvals } = input;
-  return {
-    ...(Array.isArray(interrupts) ? { interrupts } : {}),
-    ...(Array.isArray(approvals) ? { approvals } : {}),
-  };
 }
 
 function interruptOf(question: Question, expiresAt: string, token: string): Interrupt {

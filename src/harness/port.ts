@@ -83,7 +83,10 @@ export type ParkedState = "open" | "answered" | "absent";
 export interface TurnDocument {
   readonly runId: string;
   readonly attempt: number;
-  /** The dispatch's input without `callback`, `suspension`, `answers` and `env`; unknown keys are kept. */
+  /**
+   * The dispatch's input without `callback`, `env`, and what it resumes (`suspension`, `answers`, `interrupts`,
+   * `approvals`); unknown keys are kept.
+   */
   readonly input: Readonly<Record<string, unknown>>;
   readonly paths: {
     readonly appRoot: string;

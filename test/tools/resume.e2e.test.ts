@@ -159,12 +159,19 @@ test.concurrent("a run that cannot be begun uses no suspension, and carries noth
 
 test.concurrent.each([undefined, "", "plan"])("a plan that is resumed with the mode %p stays one", async (mode) => {
   const asked = await ask({ mode: "plan" });
-  const { threadId, suspension } = asked;
+  const { threadId, suspension, interrupts } = asked;
   const path = pod.daemon.path(`document of ${threadId}`);
   const steps = [{ touch: path, document: true }];
-  const input = { answers: answersTo(asked), suspension, steps, ...(mode === undefined ? {} : { mode }) };
-  await pod.turn({ runId: `goes on with ${threadId}`, threadId, input });
-  expect((await Bun.file(path).json()).input.mode).toBe("plan");
+  const resumed = { answers: answersTo(asked), suspension, interrupts };
+  await pod.turn({
+    runId: `goes on with ${threadId}`,
+    threadId,
+    input: { ...resumed, steps, ...(mode === undefined ? {} : { mode }) },
+  });
+  const document = await Bun.file(path).json();
+  expect(document.input.mode).toBe("plan");
+  // Nor is it in what the client sends back beside it.
+  expect(JSON.stringify(document)).not.toContain(suspension);
 });
 
 test.concurrent("two that resume at once: one goes on, the other is told which, and ends nobody", async () => {
