@@ -8,6 +8,7 @@
  */
 import { HttpError } from "../errors.ts";
 import type { RunSummary } from "../frames/run-summary.ts";
+import type { Suspension } from "../suspension/port.ts";
 import type { EndedRuns } from "./ended-runs.ts";
 import type { DispatchBody } from "./input.ts";
 import type { Attempt } from "./run.ts";
@@ -112,6 +113,22 @@ export class RunRegistry {
     return this.#runs.get(runId)?.attempt;
   }
 
+  /** What this pod knows of without looking: whoever is refused here has ended no other run. */
+  #refuseUsed({ id, runId: asker, interrupts }: Suspension, runId: string, predecessor: Attempt | undefined): void {
+    // The run that goes on with it is not ended for one that may not: then nobody would.
+    if (predecessor?.live && predecessor.resumes === id && predecessor.run.id !== runId) {
+      const reason = `the suspension was used by the run ${predecessor.run.id}`;
+      throw staleError({ interruptId: interrupts[0]?.id, reason, dead: true });
+    }
+    const asked = this.#runs.get(asker)?.attempt;
+    // A turn that failed may have lost its answers: they may be brought again.
+    if (!asked || asked.outcome?.type === "failed") return;
+    const closed = interrupts.find((interrupt) => asked.answered.has(interrupt.id));
+    if (closed) {
+      throw staleError({ interruptId: closed.id, reason: "it was answered while the run waited", dead: true });
+    }
+  }
+
   /** Takes in a run of an earlier daemon, ended. */
   adopt(attempt: Attempt): void {
     this.#runs.set(attempt.run.id, attempt.run);
@@ -143,11 +160,7 @@ export class RunRegistry {
     const { threadId } = body.input;
     const predecessor = this.#writers.get(threadId);
     const suspension = resume?.suspension;
-    // The run that goes on with it is not ended for one that may not: then nobody would.
-    if (suspension && predecessor?.live && predecessor.resumes === suspension.id && predecessor.run.id !== body.runId) {
-      const reason = `the suspension was used by the run ${predecessor.run.id}`;
-      throw staleError({ interruptId: suspension.interrupts[0]?.id, reason, dead: true });
-    }
+    if (suspension) this.#refuseUsed(suspension, body.runId, predecessor);
     if (this.liveCount - (predecessor?.live ? 1 : 0) >= maxRuns) {
       throw new HttpError("too_many_runs", `${maxRuns} runs are at work`);
     }

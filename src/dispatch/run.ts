@@ -58,6 +58,8 @@ export class Attempt {
   tools: RunTools | undefined;
   /** The suspension that it goes on from. */
   resumes: string | undefined;
+  /** Its questions that were answered while it waited: a suspension of them is good for no run. */
+  readonly answered = new Set<string>();
   /** Where a runner outside the pod answers. */
   relayDirectory: string | undefined;
   /** For people, and for spans. */

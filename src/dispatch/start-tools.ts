@@ -71,6 +71,7 @@ export async function startTools(order: ToolsOrder, parts: ToolsParts): Promise<
       },
       responseSchemaOf: (toolName, args) => harness.responseSchemaOf?.(toolName, args) ?? null,
       emit: (chunks, waiting) => attempt.say(chunks, waiting),
+      answered: (interruptId) => void attempt.answered.add(interruptId),
       conclude: (outcome) => attempt.conclude(outcome),
       fail: (error) => {
         const errno = errnoOf(error);

@@ -47,6 +47,8 @@ export interface RunToolsParts {
   readonly responseSchemaOf: (toolName: string, input: unknown) => JsonSchema | null;
   /** Writes a frame of the daemon's own. */
   readonly emit: (chunks: readonly Chunk[], waiting?: Waiting) => void;
+  /** A question has its answer, and is not to be answered once more. */
+  readonly answered: (interruptId: string) => void;
   /** Gives the outcome, if there is none yet. */
   readonly conclude: (outcome: Outcome) => void;
   /** The run's tools cannot go on: the pod's disk fails, or the daemon. */
@@ -511,6 +513,7 @@ export class RunTools {
     const { question, call } = held;
     this.#held.delete(question.id);
     this.#answers.set(question.id, entry);
+    this.parts.answered(question.id);
     if (this.#held.size === 0) this.#endHold();
     this.parts.log.info("dispatch answered", { interrupt: question.id, status: entry.status });
     const approvals = approvalResponse(question, entry);

@@ -87,6 +87,7 @@ export class RunToolsBench {
           }
           this.#show(chunks);
         },
+        answered: () => {},
         conclude: (outcome) => void this.outcomes.push(outcome),
         fail: (error) => void this.failures.push(error),
         ...over,

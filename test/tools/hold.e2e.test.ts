@@ -47,6 +47,30 @@ test.concurrent("the turn goes on with the answer that comes a second later, and
   expect(await pod.answer("later", [answer])).toMatchObject({ status: 410, body: { error: "ended" } });
 });
 
+test.concurrent("what was answered while the run waited is answered by no dispatch, then or later", async () => {
+  const calls = [
+    { id: "e", name: "erase", input: { what: "it" } },
+    { id: "p", name: "pick" },
+  ];
+  const body = await pod.holds({ runId: "answered", threadId: "answered", steps: calling(...calls) }, 2);
+  const { interrupts = [], suspension } = waitingOf(body.frames) ?? {};
+  const about = (id: string) => interrupts.find(({ toolCallId }) => toolCallId === id);
+  const [approval, picked] = [resolved(about("e"), { approved: true }), resolved(about("p"), { picked: "a" })];
+  const resume = async (runId: string) => {
+    const input = { answers: [approval, picked], suspension };
+    const response = await pod.dispatch({ runId, threadId: "answered", input });
+    return { status: response.status, body: await response.json() };
+  };
+  const refusal = { status: 409, body: { error: "stale", interruptId: approval.interruptId, dead: true } };
+  await pod.answer("answered", [approval]);
+  expect(await resume("meanwhile")).toMatchObject(refusal);
+  await pod.answer("answered", [picked]);
+  await body.ended;
+  expect(outcomeOf(body.frames)?.type).toBe("finished");
+  expect(await resume("afterwards")).toMatchObject(refusal);
+  expect(pod.callbacks.filter(({ body: { runId } }) => runId === "answered")).toHaveLength(1);
+});
+
 test.concurrent("an approved call is carried out exactly once, under the key of the call; a denied one is not", async () => {
   const calls = ["yes", "no"].map((id) => ({ id, name: "erase", input: { what: id } }));
   const body = await pod.holds({ runId: "approvals", threadId: "approvals", steps: calling(...calls) }, 2);
