@@ -134,6 +134,17 @@ test("lines that are long, cut or no JSON do not hide a call", async () => {
   expect((await findParked(session, [CALL])).get("call-1")).toBe("open");
 });
 
+test("rows that are too large to be parsed by a daemon ask nothing, and answer and pass over as others do", async () => {
+  const large = "x".repeat(2 << 20);
+  const paused = result("call-1", pauseText("connect"));
+  expect(await stateOf([parked, result("call-1", large)])).toBe("answered");
+  expect(await stateOf([parked, prompt(large)])).toBe("answered");
+  expect(await stateOf([parked, paused, prompt(large), use("w", "Write", large), result("w", large)])).toBe("open");
+  expect(await stateOf([use("call-1", "mcp__tools__connect", { large })])).toBe("absent");
+  const input = { large };
+  expect(await stateOf([use("call-1", "mcp__tools__connect", input), paused], { ...CALL, input })).toBe("absent");
+});
+
 test("what is no file of the session is not read, and not waited for", async () => {
   const outside = transcriptOf([parked]);
   const link = mkdtempSync(join(tmpdir(), "parked-"));

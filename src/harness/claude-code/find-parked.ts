@@ -11,7 +11,7 @@ export async function findParked(
   const states = new Map<string, ParkedState>(calls.map(({ toolCallId }) => [toolCallId, "absent"]));
   await using transcript = await openTranscript(session.configDir, session.id);
   if (!transcript) return states;
-  const found = (await readParkedCalls(transcript, new Set(states.keys()))).calls;
+  const found = (await readParkedCalls(transcript, new Set(states.keys()), true)).calls;
   for (const asked of calls) {
     const call = found.get(asked.toolCallId);
     if (call && isSame(call, asked)) states.set(asked.toolCallId, isOpen(call) ? "open" : "answered");

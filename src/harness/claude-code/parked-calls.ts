@@ -73,7 +73,18 @@ const REQUEST = Buffer.from(`{"type":"api-request`);
 /** What nobody asks for was parked last, if it was: only the end of the transcript is read then. */
 const END_BYTES = 16 << 20;
 
-export async function readParkedCalls(transcript: Transcript, asked: ReadonlySet<string>): Promise<TranscriptFacts> {
+/**
+ * Of a row with a question that was signed, and of a pause: 64 KiB of input, however it is escaped, come to less. A row
+ * of 1 MiB takes up to 20 ms to parse, one of 30 MiB seconds.
+ */
+const MAX_ASKED_ROW_BYTES = 1 << 20;
+
+/** `askedOnly`: of the calls that are asked for, whether they are open, on a thread that no row may hold up. */
+export async function readParkedCalls(
+  transcript: Transcript,
+  asked: ReadonlySet<string>,
+  askedOnly = false,
+): Promise<TranscriptFacts> {
   const from = asked.size > 0 ? 0 : Math.max(0, transcript.bytes - END_BYTES);
   const calls = new Map<string, TranscriptCall>();
   let answer: LastAnswer = { id: "", rows: [], results: new Set() };
@@ -82,14 +93,18 @@ export async function readParkedCalls(transcript: Transcript, asked: ReadonlySet
   for await (const line of linesOf(transcript, from)) {
     const { bytes } = line;
     if (bytes.subarray(0, REQUEST.length).equals(REQUEST) || !bytes.includes(HAS_PARENT)) continue;
+    if (askedOnly && bytes.length > MAX_ASKED_ROW_BYTES) {
+      noteLarge(calls, line);
+      continue;
+    }
     tail = line;
     const answerId = answerIdOf(bytes);
     if (answerId !== undefined) {
       if (answerId !== answer.id) answer = { id: answerId, rows: [], results: new Set() };
-      if (answer.rows.length < MAX_OPEN_CALLS) answer.rows.push(line);
+      if (!askedOnly && answer.rows.length < MAX_OPEN_CALLS) answer.rows.push(line);
       passOver(calls, (call) => call.answerId !== answerId);
       if (!USES.some((name) => bytes.includes(name))) continue;
-      for (const call of usesIn(rowAt(line)).filter(isParkable)) keep(calls, call, asked);
+      for (const call of usesIn(rowAt(line)).filter(isParkable)) keep(calls, call, asked, askedOnly);
       continue;
     }
     const results = idsIn(bytes);
@@ -143,8 +158,27 @@ function isParkable({ kind }: TranscriptCall): boolean {
   return kind !== "other";
 }
 
-function keep(calls: Map<string, TranscriptCall>, call: TranscriptCall, asked: ReadonlySet<string>): void {
-  if (calls.size < MAX_OPEN_CALLS || asked.has(call.toolCallId)) calls.set(call.toolCallId, call);
+function keep(
+  calls: Map<string, TranscriptCall>,
+  call: TranscriptCall,
+  asked: ReadonlySet<string>,
+  askedOnly: boolean,
+): void {
+  if (asked.has(call.toolCallId) || (!askedOnly && calls.size < MAX_OPEN_CALLS)) calls.set(call.toolCallId, call);
+}
+
+/** A row that is not parsed: a result in it is none of a pause. */
+function noteLarge(calls: ReadonlyMap<string, TranscriptCall>, { start, end, bytes }: Line): void {
+  for (const call of calls.values()) {
+    if (!bytes.includes(`${RESULT}${call.toolCallId}"`)) continue;
+    call.result = { start, end, row: {}, text: "", isError: false };
+  }
+  if (bytes.includes(ANSWER)) {
+    const answerId = textAfter(ANSWER_ID, bytes);
+    if (answerId !== undefined) passOver(calls, (call) => call.answerId !== answerId);
+  } else if (bytes.includes(PROMPT) && !bytes.includes(RESULT)) {
+    passOver(calls, () => true);
+  }
 }
 
 function usesIn(at: RowAt): TranscriptCall[] {
