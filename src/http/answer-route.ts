@@ -1,6 +1,7 @@
 /** `POST /runs/:id/answers`: what a person says to a run that waits for it. */
 import type { ParsedAnswers } from "../dispatch/input.ts";
 import type { RunRegistry } from "../dispatch/registry.ts";
+import type { Attempt } from "../dispatch/run.ts";
 import { HttpError } from "../errors.ts";
 import type { Log } from "../log/port.ts";
 import { json } from "./answer.ts";
@@ -19,15 +20,8 @@ export async function answerRun({ request, runId }: RouteRequest, route: AnswerR
   await route.ready;
   const { answers } = route.parse(await route.readBody(request));
   const attempt = route.registry.find(runId);
-  const { tools, outcome } = attempt;
-  const [first] = answers;
-  if (!attempt.live || !tools) {
-    if (outcome && outcome.type !== "interrupt") throw new HttpError("ended", "the run has ended", { outcome });
-    const reason = outcome
-      ? "the run does not wait any more: it is answered by a new dispatch"
-      : "the run asks no such question";
-    throw stale({ interruptId: first?.interruptId ?? "", reason, dead: false });
-  }
+  const { tools } = attempt;
+  if (!attempt.live || !tools) throw whyNotTaken(attempt, answers);
   const result = await tools.answer(answers);
   switch (result.type) {
     case "accepted":
@@ -38,6 +32,21 @@ export async function answerRun({ request, runId }: RouteRequest, route: AnswerR
       route.log.info("answers refused", { run: runId, interruptId: result.interruptId, reason: result.reason });
       throw stale(result);
   }
+}
+
+/** Of a run that does not wait: a new dispatch answers what its outcome asks, and nothing else. */
+function whyNotTaken({ outcome, answered }: Attempt, answers: ParsedAnswers["answers"]): HttpError {
+  if (outcome && outcome.type !== "interrupt") return new HttpError("ended", "the run has ended", { outcome });
+  const open = new Set(outcome?.interrupts.map(({ id }) => id));
+  const closed = answers.find(({ interruptId }) => !open.has(interruptId));
+  if (closed) {
+    const { interruptId } = closed;
+    const isAnswered = answered.has(interruptId);
+    const reason = isAnswered ? "it was answered while the run waited" : "the run asks no such question";
+    return stale({ interruptId, reason, dead: true });
+  }
+  const reason = "the run does not wait any more: it is answered by a new dispatch";
+  return stale({ interruptId: answers[0]?.interruptId ?? "", reason, dead: false });
 }
 
 function stale({ interruptId, reason, dead }: { interruptId: string; reason: string; dead: boolean }): HttpError {

@@ -87,6 +87,11 @@ test.concurrent("without readers it is suspended, and whoever looks finds how to
     status: 409,
     body: { error: "stale", dead: false, reason: "the run does not wait any more: it is answered by a new dispatch" },
   });
+  // With one that no dispatch can answer it is not said that one does.
+  expect(await pod.answer("r1", [...answers, { interruptId: "none", status: "cancelled" }])).toMatchObject({
+    status: 409,
+    body: { error: "stale", interruptId: "none", reason: "the run asks no such question", dead: true },
+  });
   await expectResumed(pod, outcome);
 });
 
