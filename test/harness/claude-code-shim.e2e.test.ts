@@ -109,13 +109,15 @@ test.each([
   expect(msToOutcome(bench, running)).toBeLessThan(1000);
 });
 
-test("a call in a read-only turn and in plan mode is permitted", async () => {
+test("in a read-only turn and in plan mode a call is permitted that changes nothing, and no other", async () => {
   for (const input of [{ mode: "plan" }, { toolApprovalLevel: "readonly" }]) {
     await using bench = await HarnessBench.open();
-    bench.model.push(calls(["mcp__tools__ask", {}, "call-1"]));
-    const turn = await bench.run({ input, shim: bench.shim(TOOLS) });
+    bench.model.push(calls(["mcp__tools__change", {}, "call-1"], ["mcp__tools__ask", {}, "call-2"]));
+    const change = { type: "text", text: "changed", notReadOnly: true } as const;
+    const turn = await bench.run({ input, shim: bench.shim({ ...TOOLS, change }) });
     expect(turn.chunks.at(-1)).toMatchObject({ type: "finish", finishReason: "tool-calls" });
-    expect(bench.shimCalls()).toHaveLength(1);
+    expect(bench.shimCalls().map(({ meta }) => meta["claudecode/toolUseId"])).toEqual(["call-2"]);
+    expect(turn.chunks).toContainEqual({ type: "tool-output-denied", toolCallId: "call-1" });
   }
 });
 

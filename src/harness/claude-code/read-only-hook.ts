@@ -4,7 +4,7 @@
  * nothing a checkout's settings allow gets past it.
  */
 import type { HookCallbackMatcher, HookJSONOutput, McpServerStatus } from "@anthropic-ai/claude-agent-sdk/core";
-import { isOwnQuestion, isShimTool, READ_ONLY_TOOLS } from "./tool-names.ts";
+import { isOwnQuestion, READ_ONLY_TOOLS } from "./tool-names.ts";
 
 const READS: ReadonlySet<string> = new Set(READ_ONLY_TOOLS);
 
@@ -14,8 +14,7 @@ export function readOnlyHook(servers: () => Promise<readonly McpServerStatus[]>)
       async (input): Promise<HookJSONOutput> => {
         if (input.hook_event_name !== "PreToolUse") return {};
         const name = input.tool_name;
-        // The run's own tools are decided on by the daemon, call by call.
-        if (READS.has(name) || name === "Task" || isShimTool(name) || isOwnQuestion(name)) return {};
+        if (READS.has(name) || name === "Task" || isOwnQuestion(name)) return {};
         if (name.startsWith("mcp__") && onlyReads(name, await servers())) return allow();
         return deny(`${name} was refused: this turn may only read, and the tool does not say that it only reads.`);
       },
