@@ -109,8 +109,14 @@ async function resultOf(
   });
   // A reader without the earlier message knows nothing of the call.
   const call = { type: "tool-input-available", toolCallId, toolName, input, dynamic: true };
-  // The harness runs its own call again, and shows what comes of it.
-  if (!spec) return { answer: answer(answerText(entry, reason)), chunks: [{ ...call, providerExecuted: true }] };
+  // A question of the harness's own: what the person gave is the output of that call as well.
+  if (!spec) {
+    const chunks = [call, answerChunk({ toolCallId, reason }, entry)];
+    return {
+      answer: answer(answerText(entry, reason)),
+      chunks: chunks.map((chunk) => ({ ...chunk, providerExecuted: true })),
+    };
+  }
   const request = { type: "tool-approval-request", approvalId: id, toolCallId };
   const approval = reason === "tool_call" ? [request, ...approvalResponse({ id, reason }, entry)] : [];
   if (reason === "tool_call" && isApproved(entry)) {

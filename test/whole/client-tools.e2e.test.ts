@@ -325,7 +325,8 @@ test("in plan mode; the agent's own question and its plan are answered on anothe
   const answered = await goOn(`${thread}-3`, asks, { answers: { "Which colour?": "Blue" } });
   expect(outcomeOf(answered)).toMatchObject({ type: "finished" });
   expect(Object.fromEntries(resultsIn(requests().at(-1))).toolu_question).toContain("Blue");
-  expect(await messageOf(answered)).toBeDefined();
+  const told = (await messageOf(answered))?.parts.find(({ type }) => type === "dynamic-tool");
+  expect(told).toMatchObject({ state: "output-available", output: { answers: { "Which colour?": "Blue" } } });
 });
 
 test("the pod dies in the resumed turn: the same run goes on elsewhere, another run may not", async () => {
