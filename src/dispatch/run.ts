@@ -14,8 +14,9 @@ import type { Chunk, Frame, GoneReason, Outcome, Preparation, RunError, Settled 
 import type { HarnessFrame } from "../frames/harness-line.ts";
 import { OpenParts } from "../frames/open-parts.ts";
 import type { RunState, RunSummary } from "../frames/run-summary.ts";
+import type { Waiting } from "../tools/open-questions.ts";
 import type { ToolSpec } from "../tools/port.ts";
-import type { RunTools, Waiting } from "../tools/run-tools.ts";
+import type { RunTools } from "../tools/run-tools.ts";
 import type { DispatchInput } from "./input.ts";
 import type { Reader } from "./reader.ts";
 import type { RunLog } from "./run-log.ts";

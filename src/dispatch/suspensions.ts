@@ -2,9 +2,10 @@
 import type { Clock } from "../clock/port.ts";
 import type { Harness } from "../harness/port.ts";
 import type { Suspension, SuspensionKeys, SuspensionState } from "../suspension/port.ts";
+import type { OpenSubagent } from "../tools/filter-frames.ts";
+import type { Issued } from "../tools/open-questions.ts";
 import type { AnswerEntry, Interrupt, JsonSchema, ToolSpec } from "../tools/port.ts";
 import { type Question, responseSchemaOfTool } from "../tools/questions.ts";
-import type { Issued, OpenSubagent } from "../tools/run-tools.ts";
 import type { DispatchInput } from "./input.ts";
 
 export interface SuspensionsOptions {

@@ -73,12 +73,6 @@ export class AnnouncedCalls {
     this.#calls.set(call.toolCallId, { ...call, input: undefined, state: "answered", requests: new Set() });
   }
 
-  /** It has its result, whoever gave it. */
-  close(call: Call): void {
-    call.state = "answered";
-    call.input = undefined;
-  }
-
   /** To be called when announcements have reached the reader: an output must not come before its call. */
   matchEarly(): void {
     for (const [name, { request, cancel }] of this.#early) {

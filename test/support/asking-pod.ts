@@ -1,7 +1,7 @@
 /** A daemon whose scripted harness calls the run's tools, the callback that carries some of them out, and who answers. */
 import type { Chunk, Frame } from "../../src/frames/frame.ts";
+import type { Waiting } from "../../src/tools/open-questions.ts";
 import type { AnswerEntry } from "../../src/tools/port.ts";
-import type { Waiting } from "../../src/tools/run-tools.ts";
 import { parseFrames, TestDaemon } from "./daemon.ts";
 import { Follower } from "./follow.ts";
 import { OPEN, SESSION_FILES, type Step } from "./scripted-harness.ts";

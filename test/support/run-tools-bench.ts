@@ -7,16 +7,12 @@ import { parseHarnessLine } from "../../src/frames/harness-line.ts";
 import { OpenParts } from "../../src/frames/open-parts.ts";
 import type { Metrics } from "../../src/metrics/port.ts";
 import type { Call } from "../../src/tools/announced-calls.ts";
+import type { OpenSubagent } from "../../src/tools/filter-frames.ts";
 import { compileSchema } from "../../src/tools/json-schema.ts";
+import type { Issued, Waiting } from "../../src/tools/open-questions.ts";
 import type { AnswerEntry, CallbackResult, Interrupt, RelayAnswer, ToolSpec } from "../../src/tools/port.ts";
 import type { Question } from "../../src/tools/questions.ts";
-import {
-  type Issued,
-  type OpenSubagent,
-  RunTools,
-  type RunToolsParts,
-  type Waiting,
-} from "../../src/tools/run-tools.ts";
+import { RunTools, type RunToolsParts } from "../../src/tools/run-tools.ts";
 import { ManualClock, settle } from "./manual-clock.ts";
 import { recordingLog } from "./silent.ts";
 

@@ -5,7 +5,7 @@
 import { expect, test } from "bun:test";
 import { endOfMessage } from "../../src/frames/end-of-message.ts";
 import { OpenParts } from "../../src/frames/open-parts.ts";
-import type { AnswerResult } from "../../src/tools/run-tools.ts";
+import type { AnswerResult } from "../../src/tools/open-questions.ts";
 import { Chance } from "../session/model/chance.ts";
 import { settle } from "../support/manual-clock.ts";
 import { readMessage } from "../support/read-message.ts";
