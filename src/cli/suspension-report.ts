@@ -1,6 +1,7 @@
 /** A suspension for people, and for programs. */
 import type { Suspension } from "../suspension/port.ts";
 import { safeLine } from "./safe-text.ts";
+import { withEscapes } from "./visible-text.ts";
 
 /** `good`: signed by a listed key, and in its time. `unknown`: there is no key to check it with. */
 export type Verdict =
@@ -75,21 +76,11 @@ function block(input: unknown): string[] {
 }
 
 function line(text: string): string {
-  return safeLine(visible(text), 120);
+  return safeLine(withEscapes(text), 120);
 }
 
 function visibleJson(value: unknown, indent?: number): string {
-  return visible(JSON.stringify(value, null, indent));
-}
-
-/**
- * What would be invisible, turn the writing around or steer the terminal, as JSON escapes it: whoever looks for what was
- * changed has to see it. Lines stay lines.
- */
-function visible(text: string): string {
-  return text.replace(/[^\n\P{C}]|[\u2028\u2029]/gu, (char) =>
-    Array.from({ length: char.length }, (_, n) => `\\u${char.charCodeAt(n).toString(16).padStart(4, "0")}`).join(""),
-  );
+  return withEscapes(JSON.stringify(value, null, indent));
 }
 
 function distance(ms: number): string {

@@ -14,7 +14,12 @@ export function visibleJson(value: unknown): string {
 }
 
 export function visible(text: string): string {
-  return text.replaceAll("\r\n", "\n").replaceAll("\t", "    ").replace(INVISIBLE, escapeOf);
+  return withEscapes(text.replaceAll("\r\n", "\n").replaceAll("\t", "    "));
+}
+
+/** All of it, ends of lines from elsewhere and tabs too, for whoever looks for what was changed. */
+export function withEscapes(text: string): string {
+  return text.replace(INVISIBLE, escapeOf);
 }
 
 /** Lines that begin with the mark and fit into the terminal. `text` is visible already. */
