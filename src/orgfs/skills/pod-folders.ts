@@ -67,10 +67,8 @@ export function layOutPodFolders(stateDir: string, volume: string, agent: Owner 
   const staging = dir(0o700, "own", "skills", "staging", key);
   for (const left of readdirSync(staging)) rmSync(join(staging, left), { recursive: true, force: true });
   const home = join(stateDir, "agent", "skills", "home");
-  if (!existsSync(home)) {
-    mkdirSync(home, { mode: 0o700 });
-    if (agent) lchownSync(home, agent.uid, agent.gid);
-  }
+  // The flights of two volumes may begin at once: one of them has made it, and given it away.
+  if (madeFolder(home) && agent) lchownSync(home, agent.uid, agent.gid);
   return {
     records: dir(0o700, "own", "skills", "records"),
     suspects: dir(0o700, "own", "skills", "suspects"),
@@ -81,6 +79,17 @@ export function layOutPodFolders(stateDir: string, volume: string, agent: Owner 
     setCopies: dir(0o755, "agent", "skills", "sets", key),
     staging: dir(0o700, "own", "skills", "staging", key, randomHex(8)),
   };
+}
+
+/** False: it was there. */
+function madeFolder(path: string): boolean {
+  try {
+    mkdirSync(path, { mode: 0o700 });
+    return true;
+  } catch (error) {
+    if (errnoOf(error) !== "EEXIST") throw error;
+    return false;
+  }
 }
 
 /** A name that no other pod has, the same in all flights. One flight at a time. */
