@@ -51,7 +51,7 @@ export class FrameFilter {
 
   /** True when `take` has to see the frame of these chunks; `outlines` are as much of them as there is. */
   concern(outlines: readonly Chunk[]): boolean {
-    if (!this.#looks) return false;
+    if (!this.#looks || this.#overran) return this.#overran;
     const { specs, calls } = this.parts;
     return outlines.some(
       ({ type, toolCallId, toolName, preliminary }) =>

@@ -130,6 +130,8 @@ test("a parked turn that begins another step is ended there, and what follows re
   expect(bench.outcomes).toMatchObject([{ type: "interrupt", interrupts: [{ toolCallId: "p" }] }]);
   await bench.print(...words, FINISH);
   await bench.call("a", "look_up");
+  // A large frame is looked at as well, and so left out.
+  expect(bench.tools.concern([{ type: "text-delta", id: "t" }])).toBe(true);
   expect(bench.read).toEqual(before);
   expect([bench.carried, bench.toldOf("a"), bench.outcomes.length]).toEqual([[], [], 1]);
 });
