@@ -13,9 +13,12 @@ export function isPauseText(text: string, toolName: string): boolean {
   return text === pauseText(toolName);
 }
 
-/** What takes the place of the text of a pause when the conversation goes on without an answer. */
+/**
+ * What takes the place of the text of a pause when the conversation goes on without an answer. There may have been one: a
+ * run that brought it may have been stopped before the session had it.
+ */
 export function unansweredText(toolName: string): string {
-  return `[not answered] The person did not answer ${toolName}: the conversation went on without it. The question is closed. If it still matters, ask again by a new call.`;
+  return `[not answered] No answer to ${toolName} has reached the conversation, which went on without it. The question is closed. If it still matters, ask again by a new call.`;
 }
 
 /** What a call reads that was cut off before anybody answered it. */
