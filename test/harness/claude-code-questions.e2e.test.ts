@@ -78,6 +78,18 @@ test("a question ends the turn, and its answer is the result of the same call", 
   expect(resultOf(bench.mainRequests().at(-1), "ask-1")).toEqual([answers[0]?.text ?? ""]);
 });
 
+test("a question that is more than a person can be asked is refused, and the turn goes on", async () => {
+  await using bench = await HarnessBench.open();
+  bench.model.push(
+    calls(["AskUserQuestion", asks("W".repeat(65 << 10)), "ask-1"]),
+    calls(["AskUserQuestion", asks("Which colour?"), "ask-2"]),
+  );
+  expect(askedIn(await bench.run()).toolCallId).toBe("ask-2");
+  expect(resultOf(bench.mainRequests().at(-1), "ask-1").join()).toContain(
+    "could not be asked: the question is too large",
+  );
+});
+
 test("one question of a message is asked, beside a client tool; a second one is told to wait", async () => {
   await using bench = await HarnessBench.open();
   bench.model.push(

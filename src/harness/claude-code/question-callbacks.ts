@@ -13,6 +13,7 @@ import type {
   HookJSONOutput,
   PermissionResult,
 } from "@anthropic-ai/claude-agent-sdk/core";
+import { CanonicalJsonError, canonicalJson } from "../../canonical-json.ts";
 import type { TurnAnswer } from "../port.ts";
 import { isSamePlan } from "./own-questions.ts";
 import { isOwnQuestion, OWN_QUESTIONS } from "./tool-names.ts";
@@ -23,6 +24,9 @@ const IN_SUBAGENT =
 const ONE_AT_A_TIME =
   "One question at a time can be put to the person, and another one is on its way. Wait for its answer, then ask again.";
 const NOBODY = "Nobody is there to permit this call. Do without it, or ask the person for what you need.";
+
+/** What a person is to read, of all that a turn asks together. */
+const MAX_QUESTION_BYTES = 64 << 10;
 
 type Input = Record<string, unknown>;
 
@@ -61,6 +65,8 @@ export function questionCallbacks(
           if (asked.agent_id !== undefined) return refused(IN_SUBAGENT);
           // The callback is asked about it next.
           if (await isAgreed(asked.tool_name, asked.tool_input as Input, asked.tool_use_id)) return {};
+          const reason = whyNotAsked(asked.tool_input);
+          if (reason !== undefined) return refused(`The person could not be asked: the question ${reason}.`);
           deferred ??= asked.tool_use_id;
           return deferred === asked.tool_use_id ? decided("defer") : refused(ONE_AT_A_TIME);
         },
@@ -73,6 +79,17 @@ export function questionCallbacks(
       return { behavior: "allow", updatedInput: input };
     },
   };
+}
+
+/** A turn that ends with what cannot be signed has failed, and the agent would not know why. */
+function whyNotAsked(input: unknown): string | undefined {
+  try {
+    canonicalJson(input, MAX_QUESTION_BYTES);
+    return undefined;
+  } catch (error) {
+    if (error instanceof CanonicalJsonError) return error.message;
+    throw error;
+  }
 }
 
 /** For a call that must get no further: whoever waits for it is ended. */
