@@ -135,3 +135,18 @@ test("a plan is written where it is missing, and never over one, or through a li
   await restorePlan(configDir, plan(".."));
   expect(readdirSync(configDir).sort()).toEqual(["plans", "projects"]);
 });
+
+test("what was approved may come out otherwise when its run begins again: what stands is left, and all else is stale", async () => {
+  const approved: TurnAnswer = { ...ANSWER, reason: "tool_call", payload: { approved: true }, text: "done at noon" };
+  const { configDir, path } = transcriptOf(`${CALL}\n${PAUSED}\n`);
+  await place(configDir, [approved]);
+  const placed = readFileSync(path, "utf8");
+  expect(placed).toContain("done at noon");
+  await place(configDir, [{ ...approved, text: "cannot be reached", isError: true }]);
+  expect(readFileSync(path, "utf8")).toBe(placed);
+  const denied = { ...approved, payload: { approved: false }, text: '{"denied":true}', isError: true };
+  for (const answer of [denied, { ...ANSWER, text: '"no"' }]) {
+    await expect(place(configDir, [answer])).rejects.toThrow("the call call-1 was answered otherwise");
+  }
+  expect(readFileSync(path, "utf8")).toBe(placed);
+});

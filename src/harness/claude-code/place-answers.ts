@@ -94,13 +94,21 @@ function leftOver(call: TranscriptCall): Pick<Edit, "text" | "isError"> {
     : { text: cutOffText(call.toolName), isError: true };
 }
 
-/** To a plan that was agreed to Claude Code gives a result in its own words. */
+/**
+ * To a plan that was agreed to Claude Code gives a result in its own words. What was approved was carried out again, and
+ * may have come out otherwise: what the model has read already stands.
+ */
 function expectSameAnswer({ toolName, result }: TranscriptCall, answer: TurnAnswer): void {
   const { toolCallId, text, isError } = answer;
   const same = result?.isError === isError && (result.text === text || agreesToPlan(answer));
-  if (!same || result.text === unansweredText(toolName)) {
+  const stands = same || (result !== undefined && wasApproved(answer));
+  if (!stands || result?.text === unansweredText(toolName)) {
     throw new TurnFailure("stale", `the call ${toolCallId} was answered otherwise`);
   }
+}
+
+function wasApproved({ reason, status, payload }: TurnAnswer): boolean {
+  return reason === "tool_call" && status === "resolved" && record(payload).approved === true;
 }
 
 /** An earlier attempt of this run has got so far. */
