@@ -3,8 +3,8 @@ import type { Config } from "../../config.ts";
 import type { Harness } from "../port.ts";
 import { responseSchemaOf } from "./own-questions.ts";
 
-/** Above an answer of 256 KiB, however it is escaped. */
-const MAX_RESULT_CHARS = 2_000_000;
+/** As much as Claude Code allows. An answer of 256 KiB of which more than a sixth has to be escaped is longer. */
+const MAX_RESULT_CHARS = 500_000;
 
 /** `selfArgv` starts this program; the harness is one of its subcommands. */
 export function claudeCodeHarness(config: Config["harness"], selfArgv: readonly string[]): Harness {
