@@ -26,7 +26,9 @@ export interface ResumeOrder {
 /** Throws AnswersError when a question has no answer, or two, or an answer no question. */
 export function resumeInput({ input, suspended, answers, userMessage, changes = {} }: ResumeOrder): DispatchInput {
   const { interrupts, suspension, settled } = suspended;
-  if (interrupts) checkAnswers(interrupts, answers);
+  // Of a run that was lost while it waited: what a subagent asked ended with it.
+  const open = interrupts?.filter(({ metadata }) => !metadata.inSubagent);
+  if (open) checkAnswers(open, answers);
   const { userMessage: _message, answers: _answers, suspension: _suspension, resume: _resume, ...kept } = input;
   return {
     ...kept,

@@ -54,7 +54,13 @@ export interface Interrupt {
   /** ISO 8601. */
   readonly expiresAt: string;
   /** `input` comes from the model: not to be believed, nor shown unescaped. */
-  readonly metadata: { readonly toolName: string; readonly input: unknown; readonly render?: unknown };
+  readonly metadata: {
+    readonly toolName: string;
+    readonly input: unknown;
+    readonly render?: unknown;
+    /** Asked from inside a subagent: answered while the run waits, or not at all. */
+    readonly inSubagent?: true;
+  };
 }
 
 /** One answer. */

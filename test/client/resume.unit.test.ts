@@ -49,6 +49,20 @@ describe("answers", () => {
   });
 });
 
+test("a run that was lost while it waited is resumed without what a subagent asked", () => {
+  const inside: client.Interrupt = {
+    ...interrupt("s"),
+    metadata: { toolName: "connect", input: {}, inSubagent: true },
+  };
+  const waiting = { interrupts: [...two, inside], suspension: "signed", until: "2026-01-02T03:04:05Z" };
+  const answers = [approve("a"), cancel("b")];
+  const order = { input: { threadId: "t" }, suspended: waiting, answers };
+  expect(resumeInput(order)).toMatchObject({ threadId: "t", answers, suspension: "signed" });
+  expect(() => resumeInput({ ...order, answers: [...answers, approve("s")] })).toThrow(
+    expect.objectContaining({ problem: "unknown", interruptId: "s" }),
+  );
+});
+
 describe("the input of the next run", () => {
   const input: client.DispatchInput = {
     threadId: "t",
