@@ -17,8 +17,12 @@ import {
   writeFile,
 } from "node:fs/promises";
 import { join } from "node:path";
-import { type FileFault, openFolder } from "../../src/tools/relay/folder.ts";
+import { systemClock } from "../../src/clock/system.ts";
+import { type FileFault, makeFolder, openFolder } from "../../src/tools/relay/folder.ts";
+import { followRequests } from "../../src/tools/relay/follow-requests.ts";
+import { createSigner } from "../../src/tools/relay/keys.ts";
 import { nameOf, RelayBench, requestContent, until } from "../support/open-relay.ts";
+import { recordingLog } from "../support/silent.ts";
 import { missingForSmallDisk, SmallDisk } from "../support/small-disk.ts";
 
 const GOOD = JSON.stringify(requestContent());
@@ -185,6 +189,26 @@ describe("the directory", () => {
     await bench.relay.answer(nameOf("a"), { type: "pause" });
     await until(() => bench.withdrawn.includes(nameOf("b")));
   });
+});
+
+test("a disk that does not let go of a dead shim's request is told of, and nothing else comes of it", async () => {
+  await using bench = await RelayBench.prepare();
+  const folder = await makeFolder(bench.directory, null);
+  const remove = () => Promise.reject(Object.assign(new Error("read-only"), { code: "EROFS" }));
+  const relay = followRequests(
+    {
+      isOutside: false,
+      clock: systemClock,
+      log: recordingLog(bench.said),
+      metrics: { relayFileIgnored: () => {} },
+      events: { onRequest: () => {}, onWithdrawn: () => {} },
+    },
+    { ...folder, remove },
+    await createSigner("run-1"),
+  );
+  await bench.publish(nameOf("a"), JSON.stringify(requestContent({ pid: 2 ** 31 - 1 })));
+  await until(() => bench.said.some(({ event }) => event === "relay not readable"));
+  await relay.stop();
 });
 
 describe("an answer", () => {

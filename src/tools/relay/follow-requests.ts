@@ -75,10 +75,14 @@ export function followRequests(
   async function take(name: string, { pid, ...request }: RequestContent): Promise<void> {
     const start = await startOf(pid);
     if (stopped) return;
-    if (start === undefined) return removePair(name);
+    if (start === undefined) return removePair(name).catch(tellTrouble);
     requests.set(name, { pid, start, state: "open" });
     open++;
     if (!isOutside) events.onRequest({ name, ...request });
+  }
+
+  function tellTrouble(error: unknown): void {
+    log.warn("relay not readable", { reason: messageOf(error) });
   }
 
   function onName(file: string): void {
@@ -90,7 +94,7 @@ export function followRequests(
 
   function poll(): Promise<void> {
     polling ??= look()
-      .catch((error: unknown) => log.warn("relay not readable", { reason: messageOf(error) }))
+      .catch(tellTrouble)
       .finally(() => {
         polling = undefined;
       });
