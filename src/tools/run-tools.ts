@@ -11,10 +11,10 @@ import type { HarnessInterrupt } from "../harness/port.ts";
 import { AnnouncedCalls, type Call } from "./announced-calls.ts";
 import { CallResults } from "./call-results.ts";
 import { FrameFilter } from "./filter-frames.ts";
-import { type AnswerResult, OpenQuestions, type QuestionParts } from "./open-questions.ts";
+import { type AnswerResult, type Issued, OpenQuestions, type QuestionParts } from "./open-questions.ts";
 import type { AnswerEntry, JsonSchema, Relay, ToolSpec } from "./port.ts";
 import { MAX_OPEN_QUESTIONS, ownQuestionOf, type Question, questionOf } from "./questions.ts";
-import { approvalChunks } from "./tool-chunks.ts";
+import { approvalChunks, outputChunk } from "./tool-chunks.ts";
 
 /** What a harness needs to end a turn whose held calls were parked from outside. */
 const PARKED_END_MS = 5000;
@@ -119,16 +119,36 @@ export class RunTools {
       return this.#conclude({ type: "failed", error, ...(said.usage ? { usage: said.usage } : {}) }, []);
     }
     if (questions.length === 0 || !mayInterrupt) return this.#conclude(said, []);
-    const isTooMuch = questions.length > MAX_OPEN_QUESTIONS;
-    const issued = isTooMuch
-      ? `more than ${MAX_OPEN_QUESTIONS} questions are open`
-      : await this.parts.issue(questions, this.#frames.openSubagents);
+    const { asked, issued, leftOut } = await this.#issueWhatFits(questions);
     if (typeof issued === "string") {
       const error = { code: "turn_failed", message: `the turn could not be parked: ${issued}` } as const;
       return this.#conclude({ type: "failed", error }, []);
     }
     const usage = said.usage ? { usage: said.usage } : {};
-    this.#conclude({ type: "interrupt", ...issued, ...usage }, approvalChunks(questions, issued.suspension));
+    this.#conclude({ type: "interrupt", ...issued, ...usage }, [
+      ...leftOut,
+      ...approvalChunks(asked, issued.suspension),
+    ]);
+  }
+
+  /** What was parked was told that an answer comes. What the agent itself asks beside that is left out where it must be. */
+  async #issueWhatFits(
+    questions: readonly Question[],
+  ): Promise<{ asked: readonly Question[]; issued: Issued | string; leftOut: readonly Chunk[] }> {
+    const issued = await this.#issue(questions);
+    const parked = questions.filter(({ tool }) => tool);
+    if (typeof issued !== "string" || parked.length === 0 || parked.length === questions.length) {
+      return { asked: questions, issued, leftOut: [] };
+    }
+    this.parts.log.warn("interrupt of the harness left out", { reason: issued });
+    const output = { text: `the person could not be asked: ${issued}`, isError: true };
+    const leftOut = questions.flatMap(({ toolCallId, tool }) => (tool ? [] : [outputChunk(toolCallId, output)]));
+    return { asked: parked, issued: await this.#issue(parked), leftOut };
+  }
+
+  async #issue(questions: readonly Question[]): Promise<Issued | string> {
+    if (questions.length > MAX_OPEN_QUESTIONS) return `more than ${MAX_OPEN_QUESTIONS} questions are open`;
+    return this.parts.issue(questions, this.#frames.openSubagents);
   }
 
   /**

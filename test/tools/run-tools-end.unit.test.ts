@@ -195,6 +195,16 @@ test("the harness's own questions are asked as what they are", async () => {
   expect(bench.outcomes).toMatchObject([{ type: "interrupt", usage: { outputTokens: 3 } }]);
 });
 
+test("a question of the harness's own that cannot be asked beside what is parked is left out", async () => {
+  const bench = new RunToolsBench();
+  for (let n = 0; n < 32; n++) await bench.call(`p${n}`, "pick");
+  await bench.tools.conclude(FINISHED, [{ toolCallId: "q", toolName: "ask", input: {}, reason: "input_required" }]);
+  expect(bench.outcomes).toMatchObject([{ type: "interrupt", usage: { outputTokens: 3 } }]);
+  const asked = bench.issued.at(-1)?.questions.map(({ toolCallId }) => toolCallId);
+  expect(asked).toEqual(Array.from({ length: 32 }, (_, n) => `p${n}`));
+  expect(bench.read.at(-1)).toMatchObject({ type: "tool-output-error", toolCallId: "q" });
+});
+
 test("a harness that parks by itself names a client tool, and the tool says how it is asked", async () => {
   const bench = new RunToolsBench({ disposition: "native" });
   await bench.print(...START);
