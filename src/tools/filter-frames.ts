@@ -31,6 +31,8 @@ export interface FilterParts {
 
 /** Chunks of which more than the outline is looked at, or that may be left out. */
 const TAKEN: ReadonlySet<unknown> = new Set(["start", "start-step", "finish"]);
+/** Of calls that may turn out to start a subagent: a harness may announce calls without end, and report on none. */
+const MAX_INPUTS = 256;
 
 export class FrameFilter {
   /** What the harness said of the end, while an answer of ours is still to go before it. */
@@ -117,6 +119,8 @@ export class FrameFilter {
     const spec = providerExecuted === true ? undefined : specs.get(toolName);
     if (!spec) {
       this.#inputs.set(toolCallId, { toolCallId, toolName, input });
+      const [oldest] = this.#inputs.keys();
+      if (this.#inputs.size > MAX_INPUTS && oldest !== undefined) this.#inputs.delete(oldest);
       return;
     }
     const parent = parentOf(chunk);

@@ -181,6 +181,19 @@ test("subagents that work on in the background are in the plan that is signed, t
   expect(bench.issued.at(-1)?.subagents).toEqual([{ toolCallId: "two", toolName: "agent", input: { prompt: "two" } }]);
 });
 
+test("of calls that nothing is reported of the newest alone may turn out to be subagents", async () => {
+  const bench = new RunToolsBench();
+  await bench.print(...START);
+  const ids = Array.from({ length: 257 }, (_, n) => `call-${n}`);
+  for (const toolCallId of ids) await bench.announce(toolCallId, "agent", {}, { providerExecuted: true });
+  for (const toolCallId of ids) {
+    await bench.print({ type: "tool-output-available", toolCallId, output: "", preliminary: true });
+  }
+  await bench.call("p", "pick");
+  await bench.tools.conclude(FINISHED);
+  expect(bench.issued.at(-1)?.subagents.map(({ toolCallId }) => toolCallId)).toEqual(ids.slice(1));
+});
+
 test("the harness's own questions are asked as what they are", async () => {
   const bench = new RunToolsBench();
   const own: HarnessInterrupt[] = [
