@@ -74,7 +74,8 @@ test("a reader that takes a little now and then is not lost", async () => {
   await using daemon = await TestDaemon.start({ env: { READER_STALL_MS: "500", KEEPALIVE_MS: "200" } });
   const steps = [OPEN, flood(60), { waitFor: daemon.path("end") }];
   const owner = new Follower(await daemon.dispatch({ runId: "r", steps }));
-  await owner.until(({ frameLines }) => frameLines.length === 2);
+  // The flood follows at once: they may all come in one piece.
+  await owner.until(({ frameLines }) => frameLines.length >= 2);
   const slow = new RawReader(daemon, "/runs/r/frames");
   slow.readSlowly(60);
   // Far longer than the stall time, and never all that waits for it.
