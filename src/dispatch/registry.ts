@@ -115,9 +115,12 @@ export class RunRegistry {
 
   /** What this pod knows of without looking: whoever is refused here has ended no other run. */
   #refuseUsed({ id, runId: asker, interrupts }: Suspension, runId: string, predecessor: Attempt | undefined): void {
-    // The run that goes on with it is not ended for one that may not: then nobody would.
-    if (predecessor?.live && predecessor.resumes === id && predecessor.run.id !== runId) {
-      const reason = `the suspension was used by the run ${predecessor.run.id}`;
+    // No turn is ended for one that may not start: least of all the one that goes on with it.
+    const user = predecessor?.live
+      ? this.attempts().find((each) => each.resumes === id && (each === predecessor || each.hasResumed))
+      : undefined;
+    if (user && user.run.id !== runId) {
+      const reason = `the suspension was used by the run ${user.run.id}`;
       throw staleError({ interruptId: interrupts[0]?.id, reason, dead: true });
     }
     const asked = this.#runs.get(asker)?.attempt;

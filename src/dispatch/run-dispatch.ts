@@ -270,7 +270,9 @@ async function resume(
     log,
     carryOut: (call, spec) => carryOut(spec, call, resume.suspension.runId, { attempt, input, traceparent }, signal),
   });
-  return await store("the suspension could not be claimed", resumed);
+  const opening = await store("the suspension could not be claimed", resumed);
+  attempt.hasResumed = true;
+  return opening;
 }
 
 /** Forwards frames until there is an outcome, whoever gives it. */

@@ -59,6 +59,8 @@ export class Attempt {
   tools: RunTools | undefined;
   /** The suspension that it goes on from. */
   resumes: string | undefined;
+  /** That suspension is used. */
+  hasResumed = false;
   /** Its questions that were answered while it waited: a suspension of them is good for no run. */
   readonly answered = new Set<string>();
   /** Where a runner outside the pod answers. */

@@ -8,6 +8,7 @@ import type { AnswerEntry } from "../../src/tools/port.ts";
 import { AskingPod, calling, chunksIn, ERASE, keyOf, LOOK_UP, PICK, typesOf } from "../support/asking-pod.ts";
 import { parseFrames } from "../support/daemon.ts";
 import { readMessage } from "../support/read-message.ts";
+import { CLOSE, FINISHED, OPEN } from "../support/scripted-harness.ts";
 import { outcomeOf, resolved, type Suspended } from "../support/tools-pod.ts";
 
 const KEY = keyOf("k1", "a");
@@ -189,6 +190,24 @@ test.concurrent("two that resume at once: one goes on, the other is told which, 
   });
   expect(pod.callbacks.filter(({ body }) => body.threadId === threadId)).toHaveLength(1);
   expect((await pod.daemon.starts()).filter((start) => /^(one|other)#/.test(start))).toHaveLength(1);
+});
+
+test.concurrent("a suspension that was used ends no later turn of the thread", async () => {
+  const asked = await ask();
+  const { threadId, suspension } = asked;
+  await pod.turn({ runId: `used ${threadId}`, threadId, input: { answers: answersTo(asked), suspension } });
+  const go = pod.daemon.path(`go on ${threadId}`);
+  const later = await pod.dispatch({
+    runId: `later ${threadId}`,
+    threadId,
+    steps: [OPEN, { waitFor: go }, CLOSE, FINISHED],
+  });
+  expect(await refusal(asked, {})).toMatchObject({
+    reason: `the suspension was used by the run used ${threadId}`,
+    dead: true,
+  });
+  await Bun.write(go, "");
+  expect(outcomeOf(parseFrames(await later.text()))?.type).toBe("finished");
 });
 
 test.concurrent("a token that was tampered with is stale for good, however it was", async () => {
