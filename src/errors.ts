@@ -105,5 +105,6 @@ export function messageOf(thrown: unknown): string {
 /** The errno name of a system error ("ENOSPC"), if it is one. */
 export function errnoOf(thrown: unknown): string | undefined {
   const code = (thrown as { code?: unknown } | null)?.code;
-  return typeof code === "string" ? code : undefined;
+  // Libraries, and errors of our own, have codes too.
+  return typeof code === "string" && /^E[A-Z0-9]+$/.test(code) ? code : undefined;
 }

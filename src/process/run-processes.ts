@@ -78,9 +78,8 @@ function start(spec: SpawnSpec, nonce: string): ChildProcess | string {
       ...spec.user,
     });
   } catch (thrown) {
-    const code = errnoOf(thrown) ?? "EINVAL";
-    // ERR_INVALID_ARG_VALUE: an empty program name, a NUL character.
-    return code.startsWith("ERR_") ? "EINVAL" : code;
+    // No errno: an empty program name, a NUL character.
+    return errnoOf(thrown) ?? "EINVAL";
   }
 }
 

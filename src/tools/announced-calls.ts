@@ -33,6 +33,8 @@ export interface Call {
   /** The call whose subagent makes this one. */
   readonly parentToolCallId?: string;
   state: CallState;
+  /** A callback was asked to carry it out: it is not asked again, whoever makes the call once more. */
+  begun?: true;
   /** Names of the requests that wait for it: more than one when somebody copied one. */
   readonly requests: Set<string>;
 }
@@ -118,6 +120,10 @@ export class AnnouncedCalls {
     }
     if (call?.spec.name !== request.toolName || !sameJson(call.input, request.args)) {
       this.events.onMadeUp(request, "the call was announced with another name or other arguments");
+      return;
+    }
+    if (call.state === "withdrawn" && call.begun) {
+      this.events.onMadeUp(request, "it was called off, and may have been carried out all the same");
       return;
     }
     call.requests.add(request.name);

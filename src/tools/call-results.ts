@@ -32,10 +32,11 @@ export class CallResults {
     // Withdrawn and made again within a moment, it is decided on twice.
     if (this.#callbacks.has(call.toolCallId)) return;
     const controller = new AbortController();
+    call.begun = true;
     this.#callbacks.set(call.toolCallId, controller);
     const result = await callBack(call, controller.signal);
-    // Abandoned meanwhile, and perhaps begun again.
-    if (this.#callbacks.get(call.toolCallId) !== controller) return;
+    // Abandoned meanwhile.
+    if (!this.#callbacks.has(call.toolCallId)) return;
     this.#callbacks.delete(call.toolCallId);
     metrics.toolCall(result.isError ? "failed" : "answered");
     this.finish(call, result);

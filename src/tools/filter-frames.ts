@@ -47,6 +47,13 @@ export class FrameFilter {
     this.#opening = parts.opening;
   }
 
+  /** What no message of the harness has begun with: it is shown all the same. */
+  takeOpening(): readonly Chunk[] {
+    const opening = this.#opening;
+    this.#opening = [];
+    return opening;
+  }
+
   get openSubagents(): OpenSubagent[] {
     return [...this.#subagents.values()];
   }
@@ -86,11 +93,8 @@ export class FrameFilter {
     if (this.#overran) return [];
     if (typeof chunk !== "object" || chunk === null) return [chunk];
     switch (chunk.type) {
-      case "start": {
-        const opening = this.#opening;
-        this.#opening = [];
-        return [chunk, ...opening];
-      }
+      case "start":
+        return [chunk, ...this.takeOpening()];
       case "start-step":
         if (this.parts.parksItself || !this.parts.isParked()) return [chunk];
         this.#overran = true;

@@ -235,6 +235,9 @@ export class RunTools {
 
   #conclude(outcome: Outcome, chunks: readonly Chunk[]): void {
     if (this.#ended) return;
+    // What was approved is done, also when the harness ends before it says a word.
+    const opening = this.#frames.takeOpening();
+    if (opening.length > 0) this.parts.emit([{ type: "start" }, ...opening]);
     const { finish } = this.#frames;
     const end = finish ? [{ ...finish, finishReason: "tool-calls" }] : [];
     if (outcome.type === "interrupt" && chunks.length + end.length > 0) this.parts.emit([...chunks, ...end]);

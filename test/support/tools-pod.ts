@@ -1,4 +1,5 @@
 /** Runs with tools of their own on the real Claude Code: the daemon, a scripted model, a callback, and what each saw. */
+import { randomUUID } from "node:crypto";
 import { mkdir, mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -69,6 +70,7 @@ export class ToolsPod {
     const stateDir = await mkdtemp(join(tmpdir(), "dispatchd-tools-"));
     const daemon = await TestDaemon.start({
       harness: null,
+      token: `token-${randomUUID()}`,
       // Never that of an earlier pod: two that share an org volume share nothing else.
       env: { IS_SANDBOX: "1", KILL_GRACE_MS: "1000", KEEPALIVE_MS: "1000", ...env, STATE_DIR: stateDir },
     });

@@ -372,3 +372,18 @@ test("an answer that comes while a turn is parked from outside is too late for i
   expect(bench.outcomes).toMatchObject([{ type: "interrupt", interrupts: [{ id: entry.interruptId }] }]);
   expect(await bench.tools.answer([entry])).toMatchObject({ type: "stale", dead: false });
 });
+
+test("what a person's answer came to is shown also when the harness ends before it says a word", async () => {
+  const chunks = [
+    { type: "tool-input-available", toolCallId: "old", toolName: "erase", input: {}, dynamic: true },
+    { type: "tool-output-available", toolCallId: "old", output: "done", dynamic: true },
+  ];
+  const error = { code: "harness_crashed", message: "it crashed" } as const;
+  const silent = new RunToolsBench({}, { chunks, answered: [] });
+  await silent.tools.conclude({ type: "failed", error });
+  expect(silent.read).toEqual([{ type: "start" }, ...chunks]);
+  const speaking = new RunToolsBench({}, { chunks, answered: [] });
+  await speaking.print({ type: "start", messageId: "m" });
+  await speaking.tools.conclude({ type: "failed", error });
+  expect(speaking.read).toEqual([{ type: "start", messageId: "m" }, ...chunks]);
+});

@@ -1,5 +1,6 @@
 /** The main job: the real Claude Code asks a person, parks, and goes on with the answer, on this pod or on another one. */
 import { afterAll, beforeAll, beforeEach, expect, setDefaultTimeout, test } from "bun:test";
+import { randomBytes } from "node:crypto";
 import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { Frame } from "../../src/frames/frame.ts";
@@ -14,7 +15,7 @@ setDefaultTimeout(30_000);
 const CONNECT = "mcp__tools__connect_account";
 const LOOK_UP = "mcp__tools__look_up";
 const DELETE_ALL = "mcp__tools__delete_all";
-const KEYS = { SUSPENSION_KEYS: `k1:${Buffer.alloc(32, 7).toString("base64url")}` };
+const KEYS = { SUSPENSION_KEYS: `k1:${randomBytes(32).toString("base64url")}` };
 
 let model: ScriptedModel;
 let pod: ToolsPod;
