@@ -120,8 +120,9 @@ export class RunRegistry {
       ? this.attempts().find((each) => each.resumes === id && (each === predecessor || each.hasResumed))
       : undefined;
     if (user && user.run.id !== runId) {
-      const reason = `the suspension was used by the run ${user.run.id}`;
-      throw staleError({ interruptId: interrupts[0]?.id, reason, dead: true });
+      const reason = `the suspension ${user.hasResumed ? "was used" : "is about to be used"} by the run ${user.run.id}`;
+      // One that has not used it yet may fail before it does: then the answers are still good.
+      throw staleError({ interruptId: interrupts[0]?.id, reason, dead: user.hasResumed });
     }
     const asked = this.#runs.get(asker)?.attempt;
     // A turn that failed may have lost its answers: they may be brought again.

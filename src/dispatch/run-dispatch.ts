@@ -207,25 +207,33 @@ async function startTurn(
   }
   attempt.tools = tools.tools;
   const skills = parts.skills.forRun();
-  const document = buildDocument({
-    attempt,
-    order,
-    harness,
-    folders,
-    found,
-    skills,
-    appRoot: config.appRoot,
-    shim: tools.shim,
-    answers: opening.answers,
-  });
-  const process = parts.processes.spawn({
-    argv: harness.argv,
-    cwd: folders.cwd,
-    env: buildEnv({ config, configured, input, attempt, traceparent: order.traceparent }),
-    stdin: JSON.stringify(document),
-    runName: runNameOf(attempt),
-    ...(config.agentUser ? { user: config.agentUser } : {}),
-  });
+  let process: RunProcess;
+  try {
+    const document = buildDocument({
+      attempt,
+      order,
+      harness,
+      folders,
+      found,
+      skills,
+      appRoot: config.appRoot,
+      shim: tools.shim,
+      answers: opening.answers,
+    });
+    process = parts.processes.spawn({
+      argv: harness.argv,
+      cwd: folders.cwd,
+      env: buildEnv({ config, configured, input, attempt, traceparent }),
+      stdin: JSON.stringify(document),
+      runName: runNameOf(attempt),
+      ...(config.agentUser ? { user: config.agentUser } : {}),
+    });
+  } catch (error) {
+    skills?.release();
+    await tools.stop();
+    await giveUp();
+    throw error;
+  }
   attempt.state = "running";
   log.info("harness started", { harness: harness.id, pid: process.pid, session: found.state });
   const quota = new LineQuota(clock, log, parts.redactor);

@@ -134,9 +134,14 @@ export class Attempt {
     this.emit({ chunks, ...(waiting ? { waiting } : {}) });
   }
 
-  /** As `stop`, for what is nobody's wish: a turn that waits for a person, and for nothing else, is parked instead. */
+  /**
+   * As `stop`, for what is nobody's wish: a turn that waits for a person, and for nothing else, is parked instead. Where
+   * only subagents ask, it goes on without the answer; so only where there is another end to it.
+   */
   stopOrPark(reason: StopReason): void {
-    if (this.live && this.tools?.onlyHolds(this.parts.openCalls)) this.tools.park(reason.message);
+    const waits = this.live ? this.tools?.waitsOnly(this.parts.openCalls) : undefined;
+    const mayGoOn = reason.reason === "detached" || reason.code === "harness_stalled";
+    if (waits === "turn" || (waits === "subagent" && mayGoOn)) this.tools?.park(reason.message);
     else this.stop(reason);
   }
 

@@ -48,6 +48,12 @@ export interface QuestionParts extends ResultParts {
   readonly answered: (interruptId: string) => void;
 }
 
+/**
+ * Whether a turn waits for a person and for nothing else. `turn`: parked, it ends. `subagent`: only subagents ask, whose
+ * callers can go on without the answer, and no later run could.
+ */
+export type WaitsOnly = "turn" | "subagent" | "no";
+
 export type AnswerResult =
   | { readonly type: "accepted"; readonly count: number }
   | { readonly type: "stale"; readonly interruptId: string; readonly reason: string; readonly dead: boolean }
@@ -124,14 +130,14 @@ export class OpenQuestions {
   }
 
   /** `openCalls`: what the reader was shown and has no output. */
-  onlyHolds(openCalls: Iterable<string>): boolean {
+  waitsOnly(openCalls: Iterable<string>): WaitsOnly {
     const held = [...this.#held.values()];
     const waits = new Set(this.#parked.map(({ toolCallId }) => toolCallId));
     for (const { call } of held) if (call.parentToolCallId === undefined) waits.add(call.toolCallId);
-    // What only a subagent asks cannot outlive the run.
-    if (waits.size === 0) return false;
+    const isOfTurn = waits.size > 0;
     for (const { call } of held) waits.add(call.toolCallId).add(call.parentToolCallId ?? call.toolCallId);
-    return [...openCalls].every((id) => waits.has(id));
+    if (waits.size === 0 || ![...openCalls].every((id) => waits.has(id))) return "no";
+    return isOfTurn ? "turn" : "subagent";
   }
 
   stop(): void {

@@ -11,7 +11,7 @@ import type { HarnessInterrupt } from "../harness/port.ts";
 import { AnnouncedCalls, type Call } from "./announced-calls.ts";
 import { CallResults } from "./call-results.ts";
 import { FrameFilter } from "./filter-frames.ts";
-import { type AnswerResult, type Issued, OpenQuestions, type QuestionParts } from "./open-questions.ts";
+import { type AnswerResult, type Issued, OpenQuestions, type QuestionParts, type WaitsOnly } from "./open-questions.ts";
 import type { AnswerEntry, JsonSchema, Relay, ToolSpec } from "./port.ts";
 import { MAX_OPEN_QUESTIONS, ownQuestionOf, type Question, questionOf } from "./questions.ts";
 import { approvalChunks, outputChunk } from "./tool-chunks.ts";
@@ -151,17 +151,15 @@ export class RunTools {
     return this.parts.issue(questions, this.#frames.openSubagents);
   }
 
-  /**
-   * True when it waits for a person and for nothing else, so that it can be parked instead of being stopped.
-   * `openCalls`: what the reader was shown and has no output.
-   */
-  onlyHolds(openCalls: Iterable<string>): boolean {
-    return this.#questions.onlyHolds(openCalls);
+  /** `openCalls`: what the reader was shown and has no output. */
+  waitsOnly(openCalls: Iterable<string>): WaitsOnly {
+    return this.#questions.waitsOnly(openCalls);
   }
 
-  /** Parks what is held. The harness ends the turn then; one that does not in time is ended. */
+  /** Parks what is held. If the turn is to end by that, the harness ends it; one that does not in time is ended. */
   park(why: string): void {
     this.#questions.park(why);
+    if (this.#questions.parked.length === 0) return;
     this.#stopEnd ??= this.parts.clock.after(PARKED_END_MS, () => this.#concludeParked());
   }
 

@@ -301,7 +301,7 @@ test("a harness that parks more than a person can be asked has failed", async ()
 
 test("a turn that waits for people alone can be parked, one that does anything else cannot", async () => {
   const bench = RunToolsBench.hold();
-  const holds = (): boolean => bench.tools.onlyHolds(bench.openCalls);
+  const holds = (): boolean => bench.tools.waitsOnly(bench.openCalls) === "turn";
   await bench.print(...START);
   expect(holds()).toBe(false);
   await bench.call("p", "pick");
@@ -333,9 +333,21 @@ test("what only a subagent asks cannot outlive the run, beside a question of the
   };
   await bench.print(...START, agent);
   await bench.subagentCall("s", "pick");
-  expect(bench.tools.onlyHolds(bench.openCalls)).toBe(false);
+  expect(bench.tools.waitsOnly(bench.openCalls)).toBe("subagent");
   await bench.call("p", "pick");
-  expect(bench.tools.onlyHolds(bench.openCalls)).toBe(true);
+  expect(bench.tools.waitsOnly(bench.openCalls)).toBe("turn");
+});
+
+test("a turn in which only a subagent asks goes on when it waits no more, for as long as it takes", async () => {
+  const bench = RunToolsBench.hold();
+  await bench.print(...START);
+  await bench.subagentCall("s", "pick");
+  bench.tools.park("nobody read the run");
+  expect(bench.toldOf("s")).toEqual([{ type: "success", text: expect.stringContaining("report to your caller") }]);
+  await bench.clock.advance(60_000);
+  expect(bench.outcomes).toEqual([]);
+  await bench.tools.conclude(FINISHED);
+  expect(bench.outcomes).toMatchObject([{ type: "finished" }]);
 });
 
 test("a turn that is parked from outside ends by itself, as a parked one", async () => {
