@@ -85,7 +85,7 @@ test("an answer and an order may be long", async () => {
   using own = flights();
   const answer = await own.fly(`much ${20 << 20}`);
   expect(answer.type === "done" && (answer.output as string).length).toBe(20 << 20);
-  const order = await own.fly(`throw ${"x".repeat(5 << 20)}`);
+  const order = await own.fly(`throw ${"E".repeat(5 << 20)}`);
   expect(order.type === "failed" && order.code.length).toBe(5 << 20);
   expect(await own.fly(`much ${65 << 20}`)).toMatchObject({ type: "failed", code: "worker_lost" });
 });
