@@ -9,6 +9,7 @@ import { type NamedKey, parseKeyList } from "./key-list.ts";
 import type { LogLevel } from "./log/port.ts";
 import { LOG_LEVELS } from "./log/port.ts";
 import { Secret } from "./secret.ts";
+import { settingDefault } from "./settings.ts";
 
 export type Env = Readonly<Record<string, string | undefined>>;
 
@@ -78,77 +79,6 @@ export interface Config {
   readonly logLevel: LogLevel;
   readonly warnings: readonly string[];
 }
-
-/** Every variable, for the README's table, `.env.example` and the test that compares the three. */
-export const SETTINGS = [
-  {
-    name: "DAEMON_TOKEN",
-    fallback: "required",
-    about: "bearer token of every route but /health; or DAEMON_TOKEN_FILE",
-  },
-  { name: "DAEMON_BOOT_ID", fallback: "random", about: "echoed by /health and in X-Boot-Id" },
-  { name: "APP_ROOT", fallback: "working directory", about: "the folder that repo/ lives in; also WORKDIR" },
-  { name: "STATE_DIR", fallback: "<APP_ROOT>/.dispatchd", about: "run logs, session pointers, folders of runs" },
-  { name: "DAEMON_HOST", fallback: "::", about: "address to listen on; :: serves IPv4 as well" },
-  { name: "PROXY_PORT", fallback: "9000", about: "port to listen on, 0 picks a free one; also DAEMON_PORT, PORT" },
-  { name: "AGENT_USER", fallback: "none", about: "uid:gid that harnesses run as; needs root" },
-  { name: "HARNESS_RUNNER_CMD", fallback: "built-in", about: "the program that performs turns: JSON array, or words" },
-  { name: "HARNESS_CAPABILITIES", fallback: "{}", about: "JSON: resume, clientTools, sessionFiles of that program" },
-  { name: "CLAUDE_CODE_PATH", fallback: "found", about: "the Claude Code executable" },
-  { name: "CLAUDE_CODE_MODEL", fallback: "none", about: "model when a dispatch names none" },
-  { name: "CLAUDE_CONFIG_DIR", fallback: "$HOME/.claude", about: "where Claude Code keeps its sessions" },
-  {
-    name: "RUN_ENV_ALLOW",
-    fallback:
-      "PATH,HOME,USER,SHELL,TERM,LANG,LC_*,TZ,TMPDIR,IS_SANDBOX,HTTP_PROXY,HTTPS_PROXY,NO_PROXY,SSL_CERT_FILE,SSL_CERT_DIR,NODE_EXTRA_CA_CERTS",
-    about: "variables of the daemon that a harness may see; a trailing * matches a prefix",
-  },
-  { name: "ORGFS_SIDECAR_STATUS_PATH", fallback: "none", about: "file that says what is mounted; none: no org volume" },
-  { name: "ORGFS_SIDECAR_CONFIG_PATH", fallback: "none", about: "file that POST /orgfs-config is relayed to" },
-  { name: "ORG_READY_BUDGET_MS", fallback: "90000", about: "what all runs of a pod wait for the org volume together" },
-  { name: "ORG_RETRY_EVERY_MS", fallback: "15000", about: "from one try of an org volume that fails to the next" },
-  {
-    name: "ORG_WRITE_BACK_MS",
-    fallback: "8000",
-    about: "how long the daemon stays after a save, for the mount to hand it on",
-  },
-  {
-    name: "SESSION_KEYS",
-    fallback: "none",
-    about: "kid:base64url of 32 bytes, a list; sessions on the volume are sealed with the first; or SESSION_KEYS_FILE",
-  },
-  { name: "SESSION_IO_BUDGET_MS", fallback: "30000", about: "longest restore or save of a session" },
-  { name: "CHECKPOINT_MS", fallback: "5000", about: "from one save of a session to the next while its turn goes on" },
-  { name: "SESSION_LEGACY", fallback: "1", about: "1: also look for sessions of the older layout; 0: do not" },
-  {
-    name: "SUSPENSION_KEYS",
-    fallback: "none",
-    about: "kid:base64url of 32 bytes, a list; the first signs suspensions, all verify; or SUSPENSION_KEYS_FILE",
-  },
-  { name: "SUSPENSION_TTL_MS", fallback: "86400000", about: "how long a question to a person can be answered" },
-  { name: "SUSPENSION_AUDIENCE", fallback: "dispatchd", about: "daemons of one name read each other's suspensions" },
-  { name: "SUSPENSION_REQUIRED", fallback: "0", about: "1: refuse to start without SUSPENSION_KEYS" },
-  { name: "KEEPALIVE_MS", fallback: "15000", about: "quiet time after which a reader gets a newline" },
-  { name: "READER_STALL_MS", fallback: "60000", about: "a reader that takes no byte for this long is lost" },
-  { name: "DETACH_GRACE_MS", fallback: "180000", about: "how long a run goes on without any reader" },
-  { name: "RUN_RETENTION_MS", fallback: "600000", about: "how long an ended run can be read" },
-  { name: "TAKEOVER_TIMEOUT_MS", fallback: "10000", about: "longest wait for the run that is taken over" },
-  { name: "KILL_GRACE_MS", fallback: "5000", about: "from SIGTERM to SIGKILL" },
-  { name: "EXIT_GRACE_MS", fallback: "5000", about: "how long a harness may live on after its outcome" },
-  { name: "EOF_GRACE_MS", fallback: "2000", about: "how long stdout is read after the harness's exit" },
-  { name: "HARNESS_START_BUDGET_MS", fallback: "60000", about: "longest start of the agent within the harness" },
-  { name: "HARNESS_STALL_MS", fallback: "0", about: "a harness that prints nothing for this long is ended; 0: never" },
-  { name: "RUN_MAX_MS", fallback: "0", about: "longest turn; 0: no limit" },
-  { name: "MCP_PREFLIGHT_ATTEMPTS", fallback: "8", about: "how often the run's MCP endpoint is tried" },
-  { name: "MCP_PREFLIGHT_BASE_MS", fallback: "2000", about: "first pause between two tries; each next one is double" },
-  { name: "MAX_RUNS", fallback: "16", about: "runs at a time" },
-  { name: "MAX_READERS", fallback: "64", about: "readers of one run at a time" },
-  { name: "MAX_BODY_BYTES", fallback: "33554432", about: "largest dispatch body" },
-  { name: "MAX_FRAME_BYTES", fallback: "16777216", about: "longest line of a harness" },
-  { name: "RUN_MAX_BYTES", fallback: "536870912", about: "largest output of one run" },
-  { name: "RUN_LOG_BYTES", fallback: "1073741824", about: "disk that the logs of ended runs may take" },
-  { name: "LOG_LEVEL", fallback: "info", about: "debug, info, warn or error" },
-] as const;
 
 /** What nobody may find in the environment of a running daemon, whether this version has a use for it or not. */
 export const SECRET_SETTINGS = ["DAEMON_TOKEN", "SESSION_KEYS", "SUSPENSION_KEYS"] as const;
@@ -259,15 +189,17 @@ export function loadConfig(sources: ConfigSources): Config {
     return path;
   };
 
-  const sessionKeyText = secret("SESSION_KEYS");
-  const sessionKeys = sessionKeyText === undefined ? [] : parseKeyList(sessionKeyText.reveal());
-  if (typeof sessionKeys === "string") problems.push(`SESSION_KEYS: ${sessionKeys}`);
-
-  const suspensionKeyText = secret("SUSPENSION_KEYS");
-  const suspensionKeys = suspensionKeyText === undefined ? [] : parseKeyList(suspensionKeyText.reveal());
-  if (typeof suspensionKeys === "string") problems.push(`SUSPENSION_KEYS: ${suspensionKeys}`);
+  const keyList = (name: string): { readonly keys: readonly NamedKey[]; readonly isGiven: boolean } => {
+    const list = secret(name);
+    const keys = list === undefined ? [] : parseKeyList(list.reveal());
+    if (typeof keys !== "string") return { keys, isGiven: keys.length > 0 };
+    problems.push(`${name}: ${keys}`);
+    return { keys: [], isGiven: true };
+  };
+  const sessionKeys = keyList("SESSION_KEYS");
+  const suspensionKeys = keyList("SUSPENSION_KEYS");
   const required = integer(["SUSPENSION_REQUIRED"], 0, 0, 1) === 1;
-  if (suspensionKeys.length === 0) {
+  if (!suspensionKeys.isGiven) {
     if (required) problems.push("SUSPENSION_KEYS (or SUSPENSION_KEYS_FILE) is required: SUSPENSION_REQUIRED is 1");
     else if (!dev) warnings.push("SUSPENSION_KEYS is not set: what a person is asked is not signed");
   }
@@ -327,13 +259,13 @@ export function loadConfig(sources: ConfigSources): Config {
       writeBackMs: ms("ORG_WRITE_BACK_MS", 8000, 0),
     },
     session: {
-      keys: typeof sessionKeys === "string" ? [] : sessionKeys,
+      keys: sessionKeys.keys,
       ioBudgetMs: ms("SESSION_IO_BUDGET_MS", 30_000),
       checkpointMs: ms("CHECKPOINT_MS", 5000),
       olderStore: integer(["SESSION_LEGACY"], 1, 0, 1) === 1 ? "claude-sessions" : null,
     },
     suspension: {
-      keys: typeof suspensionKeys === "string" ? [] : suspensionKeys,
+      keys: suspensionKeys.keys,
       ttlMs: integer(["SUSPENSION_TTL_MS"], 86_400_000, 1, MAX_SUSPENSION_MS),
       audience,
     },
@@ -358,10 +290,6 @@ export function loadConfig(sources: ConfigSources): Config {
   };
   if (problems.length > 0) throw new ConfigError(problems);
   return Object.freeze(config);
-}
-
-function settingDefault(name: (typeof SETTINGS)[number]["name"]): string {
-  return SETTINGS.find((setting) => setting.name === name)?.fallback ?? "";
 }
 
 /** A command line as a JSON array, or as words parted by spaces. Null when it is neither. */

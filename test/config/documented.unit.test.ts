@@ -1,7 +1,8 @@
 /** README, `.env.example` and the program agree on which settings there are, and on their defaults. */
 import { expect, test } from "bun:test";
 import { join } from "node:path";
-import { loadConfig, SETTINGS } from "../../src/config.ts";
+import { loadConfig } from "../../src/config.ts";
+import { SETTINGS } from "../../src/settings.ts";
 
 const ROOT = join(import.meta.dir, "../..");
 const read = (name: string): Promise<string> => Bun.file(join(ROOT, name)).text();

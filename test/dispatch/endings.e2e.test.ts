@@ -168,7 +168,12 @@ test.concurrent("nobody reads the end of a run that had its outcome: it stays as
   const left = new AbortController();
   const { go } = await settling(hasty, { runId: "n1", signal: left.signal });
   left.abort();
-  await Bun.sleep(150); // Longer than the grace.
+  await eventually(async () => (await hasty.show("n1")).readers === 0);
+  // One that was left later, and is ended for it: then the grace of this one is over too.
+  const alsoLeft = new AbortController();
+  await running(hasty, { runId: "n2", signal: alsoLeft.signal });
+  alsoLeft.abort();
+  await hasty.event("dispatch outcome", 0, ({ run, code }) => run === "n2" && code === "sandbox_gone");
   expect(await hasty.show("n1")).toMatchObject({ state: "settling", outcome: { type: "finished" } });
   await go();
   await eventually(async () => (await hasty.show("n1")).state === "ended");

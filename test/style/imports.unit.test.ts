@@ -16,6 +16,7 @@ const LEVELS: Readonly<Record<string, number>> = {
   // Facts and tools that know nothing of a run.
   "errors.ts": 0,
   "secret.ts": 0,
+  "settings.ts": 0,
   "random-hex.ts": 0,
   "pause-text.ts": 0,
   "canonical-json.ts": 0,
@@ -62,7 +63,7 @@ const OWN_ROOTS: Readonly<Record<string, readonly string[]>> = {
 
 /** Names of harnesses, and where they may stand. */
 const HARNESS_NAMES = /claude|anthropic/i;
-const MAY_NAME_HARNESSES = /^(harness\/(claude-code\/|registry\.ts)|config\.ts|main\.ts)/;
+const MAY_NAME_HARNESSES = /^(harness\/(claude-code\/|registry\.ts)|(config|settings|main)\.ts)/;
 
 interface Arrow {
   readonly from: string;

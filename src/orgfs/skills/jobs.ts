@@ -1,6 +1,7 @@
 /** What workers do for skills: plain JSON in and out. See port.ts of the folder above. */
+
+import type { Owner } from "../../agent-folder.ts";
 import type { SkillsLink } from "./link-skills.ts";
-import type { Owner } from "./pod-folders.ts";
 
 declare module "../port.ts" {
   interface OrgJobs {

@@ -7,10 +7,10 @@
 import { constants, lstatSync, readdirSync, readlinkSync, renameSync, rmdirSync, symlinkSync } from "node:fs";
 import { type FileHandle, mkdir, open } from "node:fs/promises";
 import { join } from "node:path";
+import type { Owner } from "../../agent-folder.ts";
 import { openAgentFolder } from "../../agent-folder.ts";
 import { errnoOf } from "../../errors.ts";
 import { randomHex } from "../../random-hex.ts";
-import type { Owner } from "./pod-folders.ts";
 
 /**
  * `no-folder`: the config folder is no folder, or is reached over a link that the agent can have made. `unwritable`: this

@@ -27,14 +27,10 @@ import {
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
+import type { Owner } from "../../agent-folder.ts";
 import { fileNameOf } from "../../disk.ts";
 import { errnoOf } from "../../errors.ts";
 import { randomHex } from "../../random-hex.ts";
-
-export interface Owner {
-  readonly uid: number;
-  readonly gid: number;
-}
 
 export interface PodFolders {
   readonly records: string;

@@ -1,9 +1,10 @@
 /** The pod's copy of the org's own skills, which the agent may change at any time. */
 import { join } from "node:path";
+import type { Owner } from "../../agent-folder.ts";
 import { enterFolder, lookAtSkill, type OpenFolder, type PodSkill, readPodSkill } from "./agent-tree.ts";
 import { type FileSums, versionOf } from "./hash-file.ts";
 import { isSkillName } from "./limits.ts";
-import { giveTree, newFolder, type Owner, type PodFolders, publish, takeAway } from "./pod-folders.ts";
+import { giveTree, newFolder, type PodFolders, publish, takeAway } from "./pod-folders.ts";
 import type { SkillRecord } from "./records.ts";
 import { writeCopy } from "./write-copy.ts";
 

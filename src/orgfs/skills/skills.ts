@@ -3,6 +3,8 @@
  * agent made of them goes back. All the work is done in flights, one at a time for each volume; a volume that hangs or
  * fails costs what changed in the skills of that volume.
  */
+
+import type { Owner } from "../../agent-folder.ts";
 import type { Clock } from "../../clock/port.ts";
 import { messageOf } from "../../errors.ts";
 import type { Log } from "../../log/port.ts";
@@ -10,7 +12,6 @@ import type { FlightResult, OrgFs } from "../port.ts";
 import type { Attempt, BroughtHome, BroughtSets, Conflict, ReturnedSkills, VolumeInput } from "./jobs.ts";
 import { CALL_MS } from "./limits.ts";
 import type { SkillsLink } from "./link-skills.ts";
-import type { Owner } from "./pod-folders.ts";
 
 const HOME = "home";
 /** The volume whose folders are sets. Every other one without a leading dot is a set itself. */

@@ -6,15 +6,11 @@
 import { constants, type Stats } from "node:fs";
 import { type FileHandle, lstat, mkdir, open, readdir, rename, unlink } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
+import type { Owner } from "../../agent-folder.ts";
 import { errnoOf } from "../../errors.ts";
 import { randomHex } from "../../random-hex.ts";
 
 const { O_CREAT, O_DIRECTORY, O_EXCL, O_NOFOLLOW, O_NONBLOCK, O_RDONLY, O_WRONLY } = constants;
-
-export interface Owner {
-  readonly uid: number;
-  readonly gid: number;
-}
 
 /** Why a file is not believed. */
 export type FileFault = "link" | "not_regular" | "more_than_one_name" | "too_large" | "unreadable";

@@ -1,6 +1,7 @@
 /** Opens the daemon's side of a run's relay directory. */
+import type { Owner } from "../../agent-folder.ts";
 import type { AdvertisedTool, Relay } from "../port.ts";
-import { makeFolder, type Owner, type RelayFolder } from "./folder.ts";
+import { makeFolder, type RelayFolder } from "./folder.ts";
 import { type FollowOptions, followRequests } from "./follow-requests.ts";
 import { createSigner } from "./keys.ts";
 import { isOfProtocol, MAX_LISTED_BYTES, TOOLS_FILE } from "./names.ts";
