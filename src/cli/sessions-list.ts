@@ -5,6 +5,7 @@ import {
   summarize,
   type ThreadSummary,
   threadFoldersIn,
+  verifyFolder,
   verifyThread,
 } from "../session/inspect-store.ts";
 import type { SaveSource } from "../session/read-save.ts";
@@ -52,13 +53,17 @@ export async function verifyAll(call: SessionsCall): Promise<number> {
   const { json, io } = call;
   const found = new Set<Condition>();
   const seen = new Set<string>();
+  const known = knownFolders(call);
   for (const summary of await summaries(call)) {
-    const { thread, folder, saves, sealed } = summary;
-    // With several keys a thread has several folders: they are one.
-    if (saves === 0 || (thread !== undefined && seen.has(thread))) continue;
-    if (thread !== undefined) seen.add(thread);
-    const verdicts = thread === undefined ? [] : await verifySource(call, thread, sealed);
-    const condition = thread === undefined ? (sealed ? "sealed" : "damaged") : conditionOf(verdicts);
+    const { folder, saves, sealed } = summary;
+    const thread = summary.thread ?? known.get(folder);
+    // With several keys a thread has several folders: they are one. Its plain one is another.
+    const place = thread === undefined ? folder : `${sealed} ${thread}`;
+    if (saves === 0 || seen.has(place)) continue;
+    seen.add(place);
+    const isClosed = thread === undefined && sealed;
+    const verdicts = isClosed ? [] : await verifySource(call, thread, summary);
+    const condition = isClosed ? "sealed" : conditionOf(verdicts);
     found.add(condition);
     const damaged = verdicts.filter(({ state }) => state === "damaged").length;
     const cut = verdicts.filter(({ state }) => state === "cut").length;
@@ -94,7 +99,7 @@ function wordsFor({ saves, condition, damaged, cut, newestWhole }: ThreadReport)
     case "cut":
       return `${cut} of ${saves} saves cut short, on their way or lost with their pod; ${whole}`;
     case "damaged":
-      return damaged === 0 ? "none of its saves can be read" : `${damaged} of ${saves} saves damaged; ${whole}`;
+      return `${damaged} of ${saves} saves damaged; ${whole}`;
   }
 }
 
@@ -113,15 +118,25 @@ export async function prune(call: SessionsCall, days: number, dryRun: boolean): 
   return SESSIONS_EXIT.ok;
 }
 
-async function verifySource({ store, keys }: SessionsCall, thread: string, sealed: boolean): Promise<SaveVerdict[]> {
+async function verifySource(
+  { store, keys }: SessionsCall,
+  thread: string | undefined,
+  { folder, sealed }: ThreadSummary,
+): Promise<SaveVerdict[]> {
+  if (thread === undefined) return await verifyFolder(store, folder);
   const source = sourceIn(store, thread, sealed ? keys : []);
   await using _open = source.folder;
   return await verifyThread(source);
 }
 
-async function summaries({ store, keys, threads }: SessionsCall): Promise<ThreadSummary[]> {
-  const known = new Map<string, string>();
-  for (const thread of threads) for (const folder of threadFolders(thread, keys)) known.set(folder, thread);
+/** The threads whose ids were given, by their folders. */
+function knownFolders({ keys, threads }: SessionsCall): ReadonlyMap<string, string> {
+  return new Map(threads.flatMap((thread) => threadFolders(thread, keys).map((folder) => [folder, thread] as const)));
+}
+
+async function summaries(call: SessionsCall): Promise<ThreadSummary[]> {
+  const { store, keys } = call;
+  const known = knownFolders(call);
   const found: ThreadSummary[] = [];
   for (const folder of await threadFoldersIn(store)) {
     found.push(await summarize(store, folder, keys, known.get(folder)));

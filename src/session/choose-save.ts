@@ -24,6 +24,7 @@ export interface Choice {
   readonly source: "local" | "stored" | "none";
   readonly pick?: LastSave;
   readonly blind: boolean;
+  /** Why it is blind; of one that is not, what of the run that is taken is lost. */
   readonly reason?: string;
   /** Names above the pick that are no whole saves: none of them makes the new run give way. */
   readonly passedOver?: readonly SaveName[];
@@ -97,14 +98,32 @@ export async function chooseSave(
   const takesLocal = pick ? isOwn(pick.name) : local !== undefined;
   const isThere = (name: SaveName): boolean => !noFiles.has(name);
   const reason = whyBlind([...counted].filter(isThere), pick?.name, newestFirst.find(isThere), hint, readFailed);
+  const lacks = reason ?? (pick && whyLacking(pick.name, [...notWhole].filter(isThere), hint, isOwn));
   const passedOver = newestFirst.filter((name) => notWhole.has(name) && (!pick || compareRuns(name, pick.name) > 0));
   return {
     source: takesLocal ? "local" : pick ? "stored" : "none",
     ...(takesLocal && own ? { pick: own } : pick ? { pick } : {}),
     blind: reason !== undefined,
-    ...(reason ? { reason } : {}),
+    ...(lacks ? { reason: lacks } : {}),
     ...(passedOver.length > 0 ? { passedOver } : {}),
   };
+}
+
+/**
+ * Of the very run that is taken something later is lost: the end of its last turn. That makes nobody blind, since all that
+ * is lost is that run's own, but whoever reads the answer is to see it.
+ */
+function whyLacking(
+  pick: SaveName,
+  notWhole: readonly SaveName[],
+  hint: SaveName | undefined,
+  isOwn: (name: SaveName) => boolean,
+): string | undefined {
+  const isLater = (name: SaveName): boolean =>
+    runKeyOf(name) === runKeyOf(pick) && compareSaves(name, pick) > 0 && !isOwn(name);
+  if (notWhole.some(isLater)) return "the end of the thread's last turn is lost: its newest save is not whole";
+  if (hint && isLater(hint)) return "the end of the thread's last turn is lost: its newest save is not on the volume";
+  return undefined;
 }
 
 function whyBlind(

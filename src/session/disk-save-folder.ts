@@ -22,7 +22,7 @@ export function diskSaveFolder(paths: readonly [string, ...string[]]): SaveFolde
 
   /** Where the folder is, once it is opened; undefined when there is none. */
   async function folderOf(path: string): Promise<string | undefined> {
-    const opening = opened.get(path) ?? ifThere(() => open(path, FOLDER));
+    const opening = opened.get(path) ?? ifThere(() => openSteps(path, "as it is"));
     opened.set(path, opening);
     let handle: FileHandle | undefined;
     try {
@@ -74,7 +74,7 @@ export function diskSaveFolder(paths: readonly [string, ...string[]]): SaveFolde
       }
     },
     async write(name, pieces) {
-      if ((await folderOf(newest)) === undefined) await mkdir(newest, { recursive: true, mode: 0o700 });
+      if ((await folderOf(newest)) === undefined) await (await openSteps(newest, "made")).close();
       await writeNew(join((await folderOf(newest)) ?? newest, name), Buffer.concat(pieces));
       placeOfName.set(name, newest);
     },
@@ -89,6 +89,33 @@ export function diskSaveFolder(paths: readonly [string, ...string[]]): SaveFolde
       for (const handle of opened.values()) await (await handle)?.close();
       opened.clear();
     },
+  };
+}
+
+/** The folders of a thread lie in the store, and that in the volume: everything below is whoever's who can write there. */
+const STEPS = 4;
+
+/** Step by step: a link at any of them would lead out of the store. */
+async function openSteps(path: string, how: "as it is" | "made"): Promise<FileHandle> {
+  const names = path.split("/");
+  const above = names.slice(0, -STEPS).join("/") || (path.startsWith("/") ? "/" : ".");
+  let folder = await open(above, O_PATH | constants.O_DIRECTORY);
+  for (const name of names.slice(-STEPS)) {
+    const parent = folder;
+    try {
+      const at = `/proc/self/fd/${parent.fd}/${name}`;
+      if (how === "made") await mkdir(at, { mode: 0o700 }).catch(unless("EEXIST"));
+      folder = await open(at, FOLDER);
+    } finally {
+      await parent.close();
+    }
+  }
+  return folder;
+}
+
+function unless(code: string) {
+  return (error: unknown): void => {
+    if (errnoOf(error) !== code) throw error;
   };
 }
 

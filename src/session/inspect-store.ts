@@ -18,7 +18,7 @@ export interface ThreadSummary {
   /** Absent when none of its saves can be read: a sealed one is opened by its thread's id. */
   readonly thread?: string;
   readonly session?: string;
-  /** Its newest save is sealed. */
+  /** Its folder is that of a sealed thread, or, where nobody says whose it is, the newest save that tells is sealed. */
   readonly sealed: boolean;
   readonly saves: number;
   readonly bytes: number;
@@ -78,17 +78,34 @@ export async function summarize(
   }
   const [newest] = names;
   const head = await newestHead(folder, saves, names, keys, thread);
-  const start = newest && (await saves.read(newest, 0, LINE_BYTES).catch(() => undefined));
-  const line = start && parseFirstLine(start);
+  const sealed = thread === undefined ? await isSealed(saves, names) : keys.length > 0;
   return {
     folder,
     ...(head ? { thread: head.thread, session: head.session } : {}),
-    sealed: typeof line === "object" && line.sealed,
+    sealed,
     saves: names.length,
     bytes,
     ...(newest ? { newest } : {}),
     modifiedAt,
   };
+}
+
+/** Of saves that may be cut short or damaged from their first byte on. */
+async function isSealed(saves: SaveSource["folder"], newestFirst: readonly SaveName[]): Promise<boolean> {
+  for (const name of newestFirst) {
+    const line = parseFirstLine(await saves.read(name, 0, LINE_BYTES).catch(() => new Uint8Array()));
+    if (typeof line === "object") return line.sealed;
+  }
+  return false;
+}
+
+/** The same of a folder of which nobody can tell whose it is. What is whole in it is of a thread that lies elsewhere. */
+export async function verifyFolder(store: string, folder: string): Promise<SaveVerdict[]> {
+  await using saves = diskSaveFolder([join(store, folder)]);
+  const verdicts = await verifyThread({ folder: saves, threadId: undefined, sealer: PLAIN });
+  return verdicts.map((each) =>
+    each.state === "whole" ? { ...each, state: "damaged", reason: "of another thread" } : each,
+  );
 }
 
 /** Reads and checks every byte of every save of a thread; the newest first. */

@@ -4,7 +4,7 @@
  * writer replaced files one by one, so a folder may be without its transcript: then there is no session in it.
  */
 import { constants } from "node:fs";
-import { lstat, open, readdir } from "node:fs/promises";
+import { type FileHandle, lstat, open, readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { errnoOf } from "../errors.ts";
 import type { SessionFiles } from "../harness/port.ts";
@@ -31,10 +31,21 @@ const PIECE_BYTES = 8 << 20;
 const SOME_FOLDER = "older-layout";
 
 export async function restoreOlder(order: OlderOrder, staging: Staging): Promise<Restored | undefined> {
-  const { store, threadId, harness, sessionFiles } = order;
+  const { store, threadId } = order;
   // The exact name, by the listing: a volume may find "A" under "a", or follow "..".
   if (threadId.includes("/") || !(await namesIn(store)).includes(threadId)) return undefined;
-  const folder = join(store, threadId);
+  const opened = await openFolder(join(store, threadId));
+  if (!opened) return undefined;
+  try {
+    // Whatever its name means by now. With a name behind it: by itself it is a link, and taken for one.
+    return await restoreFrom(`/proc/self/fd/${opened.fd}/.`, order, staging);
+  } finally {
+    await opened.close();
+  }
+}
+
+async function restoreFrom(folder: string, order: OlderOrder, staging: Staging): Promise<Restored | undefined> {
+  const { harness, sessionFiles } = order;
   for (const files of [sessionFiles, flat(sessionFiles)]) {
     const session = order.session ?? (await newestSession(folder, files));
     if (session === undefined || !isSessionId(session)) continue;
@@ -102,13 +113,18 @@ async function newestSession(folder: string, { main }: SessionFiles): Promise<st
   return newest?.id;
 }
 
-async function namesIn(path: string): Promise<string[]> {
+/** Undefined: there is no folder. A link would lead out of the store. */
+async function openFolder(path: string): Promise<FileHandle | undefined> {
   try {
-    // A link would lead out of the store.
-    await (await open(path, constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW)).close();
-    return await readdir(path);
+    return await open(path, constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW);
   } catch (error) {
-    if (["ENOENT", "ENOTDIR", "ELOOP"].includes(errnoOf(error) ?? "")) return [];
+    if (["ENOENT", "ENOTDIR", "ELOOP"].includes(errnoOf(error) ?? "")) return undefined;
     throw error;
   }
+}
+
+async function namesIn(path: string): Promise<string[]> {
+  const folder = await openFolder(path);
+  await folder?.close();
+  return folder ? await readdir(path) : [];
 }

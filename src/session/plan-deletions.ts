@@ -2,8 +2,9 @@
  * Which saves a flight may delete. Deletes reach the backend at once and writes seconds later, so whatever could still
  * be the newest state that others can read stays:
  *
- * - the pod's newest `KEEP_OWN` saves, its proof (the newest unmarked save that it read back from the volume), and all
- *   that these refer to;
+ * - the pod's newest `KEEP_OWN` files and its newest `KEEP_OWN` states (a state may be more files than that, and a volume
+ *   that is full leaves names without a file), its proof (the newest unmarked save that it read back from the volume),
+ *   and all that these refer to;
  * - of the others it deletes its own, and, below the proof, those of runs that the proof descends from;
  * - a blind run deletes only its own: it does not know what the rest is;
  * - runs that lost, which nobody descends from, when they are old.
@@ -33,7 +34,8 @@ export interface DeletionPlan {
 
 export function planDeletions({ names, own, proof, line, blind, keepOwn = KEEP_OWN }: DeletionFacts): DeletionPlan {
   const kept = new Set<SaveName>();
-  for (const { name, refs } of [...own.slice(-keepOwn), ...(proof ? [proof] : [])]) {
+  const states = own.filter(({ refs }) => refs.length > 0);
+  for (const { name, refs } of [...own.slice(-keepOwn), ...states.slice(-keepOwn), ...(proof ? [proof] : [])]) {
     for (const each of [name, ...refs]) kept.add(each);
   }
   const mine = new Set(own.map(({ name }) => name));

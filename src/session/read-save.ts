@@ -50,8 +50,8 @@ export async function readHead({ folder, threadId, sealer }: SaveSource, name: S
   }
 }
 
-/** Of a session. A head may name one frame a million times. */
-const MAX_TEXT_BYTES = 4 * 2 ** 30;
+/** Of a session: nothing larger is written. A head may name one frame a million times. */
+export const MAX_TEXT_BYTES = 4 * 2 ** 30;
 
 /** The files of a save, as a flight keeps them; undefined when it describes what no writer of ours writes. */
 export function filesOf(

@@ -8,7 +8,7 @@ import { listSaves } from "./list-saves.ts";
 import type { LocalFile, LocalFiles } from "./local-files.ts";
 import { KEEP_OWN, LOST_AFTER_MS, planDeletions } from "./plan-deletions.ts";
 import { filesToGather, planSegments, type SegmentPlan } from "./plan-segments.ts";
-import type { SaveSource } from "./read-save.ts";
+import { MAX_TEXT_BYTES, type SaveSource } from "./read-save.ts";
 import { encodeFrames, encodeSave, hashOf } from "./save-file.ts";
 import { type HeadFile, LINE_RUNS } from "./save-head.ts";
 import { isMarked, type SaveName } from "./save-name.ts";
@@ -36,10 +36,19 @@ export interface SaveOrder {
   readonly claim?: SuspensionUse;
   /** How many of the pod's own saves are kept, when it is not the usual number. */
   readonly keepOwn?: number;
+  /** Text of a save at most, when it is not what readers take. */
+  readonly maxTextBytes?: number;
 }
 
 export type SaveReport =
-  | { readonly type: "saved"; readonly name: SaveName; readonly bytes: number; readonly deleted: number }
+  | {
+      readonly type: "saved";
+      readonly name: SaveName;
+      readonly bytes: number;
+      readonly deleted: number;
+      /** Files beside the transcript that are too large for a save; absent when there are none. */
+      readonly leftOut?: readonly string[];
+    }
   /** The newest save holds all of it already. */
   | { readonly type: "unchanged"; readonly name: SaveName }
   | { readonly type: "no-transcript" }
@@ -106,7 +115,7 @@ async function saveAs(
 ): Promise<SaveReport> {
   let state = begun;
   if (state.run.passedBy) return { type: "passed", by: state.run.passedBy };
-  const found = await local.find(order.session);
+  const { found, leftOut } = fitting(await local.find(order.session), order.maxTextBytes ?? MAX_TEXT_BYTES);
   if (found.length === 0) return { type: "no-transcript" };
 
   // What is referred to is known without the listing: a mount answers both in the time of one.
@@ -159,7 +168,25 @@ async function saveAs(
   const deleted = await deleteOld(source, [...names, name], state, now(), order.keepOwn);
   if (deleted.length > 0)
     await stateFile.write({ ...state, own: state.own.filter((save) => !deleted.includes(save.name)) });
-  return { type: "saved", name, bytes, deleted: deleted.length };
+  return { type: "saved", name, bytes, deleted: deleted.length, ...(leftOut.length > 0 ? { leftOut } : {}) };
+}
+
+/** A save of more text than readers take would be none, and the saves before it would go. A large file costs no other. */
+function fitting(files: readonly LocalFile[], maxBytes: number): { found: readonly LocalFile[]; leftOut: string[] } {
+  const [main] = files;
+  if (main && main.bytes > maxBytes) throw Object.assign(new Error("the transcript is too large"), { code: "EFBIG" });
+  let bytes = 0;
+  const found: LocalFile[] = [];
+  const leftOut: string[] = [];
+  for (const file of files) {
+    if (bytes + file.bytes > maxBytes) {
+      leftOut.push(file.path);
+      continue;
+    }
+    bytes += file.bytes;
+    found.push(file);
+  }
+  return { found, leftOut };
 }
 
 /** Of the saves that the stored files refer to, those that the volume shows in their full length. */

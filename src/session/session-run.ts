@@ -58,6 +58,9 @@ const LOOK_BYTES = 1 << 20;
 
 const CLOCK_MARGIN_MS = 1000;
 
+/** Of files in a line of the log. */
+const MAX_NAMED = 100;
+
 export const NO_FILES = "the harness keeps no session files";
 
 /** Of the time for the last save, what a checkpoint may take that is under way. */
@@ -151,6 +154,8 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
     const facts = { ...saved.settled, elapsedMs };
     // Nothing was to be saved then.
     if (saved.usedBy !== undefined) return saved;
+    const leftOut = result.type === "done" && result.output.type === "saved" ? (result.output.leftOut ?? []) : [];
+    if (leftOut.length > 0) log.warn("session files left out", { files: leftOut.slice(0, MAX_NAMED) });
     if (!saved.settled.saved) log.warn("session not saved", facts);
     else if (saved.settled.bytes !== 0) {
       store.onSaved(saved.settled.bytes ?? 0);

@@ -1,7 +1,7 @@
 import { expect, test } from "bun:test";
 import { lstat, mkdir, mkdtemp, readdir, readFile, rm, symlink, utimes, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { dirname, join } from "node:path";
+import { basename, dirname, join } from "node:path";
 import { runCli } from "../../src/cli/index.ts";
 import { threadFolders } from "../../src/session/sealing.ts";
 import { DiskPod, Volume } from "../session/pod-disk.ts";
@@ -173,6 +173,55 @@ test("a save that is cut short is told from one that is damaged", async () => {
     const one = await sessions(volume, ["verify", "thread one", "--json"]);
     expect([one.code, one.json[0].state]).toEqual([5, "cut"]);
   }
+});
+
+test("a sealed thread is checked whatever became of its newest save's first line", async () => {
+  await using volume = await Volume.create();
+  const env = { SESSION_KEYS: `k:${Buffer.alloc(32, 7).toString("base64url")}` };
+  await twoThreads(volume, env);
+  const ids = { "ids.txt": "thread one\nthread two\n" };
+  const verify = async (given: Record<string, string> = env) => {
+    const { code, json } = await sessions(volume, ["verify", "--threads", "ids.txt", "--json"], given, ids);
+    return [code, json.map(({ condition }) => condition).sort()];
+  };
+  const [newest] = (await sessions(volume, ["show", "thread one", "--json"], env)).json;
+  const path = (await savesIn(volume)).find((each) => each.endsWith(newest.name)) ?? "";
+  await writeFile(path, "");
+  expect(await verify()).toEqual([5, ["cut", "ok"]]);
+  expect(await verify({})).toEqual([6, ["sealed", "sealed"]]);
+  for (const each of (await savesIn(volume)).filter((other) => dirname(other) === dirname(path))) {
+    await writeFile(each, "x".repeat(500));
+  }
+  expect(await verify()).toEqual([1, ["damaged", "ok"]]);
+});
+
+test("a thread's plain folder is checked beside its sealed one", async () => {
+  await using volume = await Volume.create();
+  await twoThreads(volume);
+  const [plain = ""] = await savesIn(volume);
+  await twoThreads(volume, { SESSION_KEYS: `k:${Buffer.alloc(32, 7).toString("base64url")}` });
+  const bytes = await readFile(plain);
+  await writeFile(plain, bytes.fill(0, bytes.length - 9));
+  for (const seed of [7, 8, 9]) {
+    const env = { SESSION_KEYS: `k:${Buffer.alloc(32, seed).toString("base64url")}` };
+    if (seed !== 7) await twoThreads(volume, env);
+    const ids = { "ids.txt": "thread one\nthread two\n" };
+    expect((await sessions(volume, ["verify", "--threads", "ids.txt"], env, ids)).code).toBe(1);
+  }
+});
+
+test("a thread whose only save is cut is cut, and one in another's folder is damaged", async () => {
+  await using volume = await Volume.create();
+  await twoThreads(volume);
+  const paths = await savesIn(volume);
+  const [first = ""] = paths;
+  const bytes = await readFile(first);
+  for (const path of paths) await writeFile(path, (await readFile(path)).subarray(0, 300));
+  expect((await sessions(volume, ["verify"])).code).toBe(5);
+  const elsewhere = paths.find((path) => dirname(path) !== dirname(first)) ?? "";
+  for (const path of paths) if (dirname(path) === dirname(elsewhere)) await rm(path);
+  await writeFile(join(dirname(elsewhere), basename(first)), bytes);
+  expect((await sessions(volume, ["verify"])).code).toBe(1);
 });
 
 test("a name that no thread comes to is damage, and hides no save", async () => {

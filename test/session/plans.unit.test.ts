@@ -108,6 +108,29 @@ test("deletes keep the newest of its own, the proof, and what these refer to", (
   );
 });
 
+test("a save of more files than are kept deletes none of the states before it", () => {
+  const states = [nameOf(0, 1, "a", 0), nameOf(0, 2, "b", 0)];
+  const parts = Array.from({ length: 150 }, (_, n) => nameOf(0, 3, "c", n));
+  const last = nameOf(0, 3, "c", 150);
+  const own = [
+    ...states.map((name) => ({ name, refs: [name] })),
+    ...parts.map((name) => ({ name, refs: [] })),
+    { name: last, refs: [...parts, last] },
+  ];
+  const names = own.map(({ name }) => name);
+  const line = names.map(runKeyOf);
+  expect(planDeletions({ names, own, proof: undefined, line, blind: false }).remove).toEqual([]);
+});
+
+test("names whose files never came to be are no saves: as many as there are, what was saved before them stays", () => {
+  const states = [nameOf(0, 1, "a", 0), nameOf(0, 2, "b", 0)];
+  const failed = Array.from({ length: 150 }, (_, n) => ({ name: nameOf(0, 3, "c", n), refs: [] }));
+  const last = nameOf(0, 3, "c", 150);
+  const own = [...states.map((name) => ({ name, refs: [name] })), ...failed, { name: last, refs: [last] }];
+  const line = own.map(({ name }) => runKeyOf(name));
+  expect(planDeletions({ names: [...states, last], own, proof: undefined, line, blind: false }).remove).toEqual([]);
+});
+
 test("what is no file is neither the newest save nor what the caller knows of", async () => {
   const [hinted, folder, marked] = [nameOf(0, 5, "a", 0), nameOf(0, 9, "b", 0), nameOf(0, 9, "c", 0, true)];
   const reader = { verify: async () => "no-file" as const, parentOf: async () => "no-file" as const };
@@ -119,6 +142,26 @@ test("what is no file is neither the newest save nor what the caller knows of", 
   });
   const missed = await chooseSave(names, undefined, hinted, reader);
   expect(missed).toMatchObject({ blind: true, reason: "the newest save of the thread is not on the volume yet" });
+});
+
+test("what is lost of the very run that is taken makes nobody blind, and is said", async () => {
+  const [kept, lost] = [nameOf(0, 5, "a", 1), nameOf(0, 5, "a", 2)];
+  const reader = {
+    verify: async (name: SaveName) => (name === kept ? ("whole" as const) : ("not-whole" as const)),
+    parentOf: async () => undefined,
+  };
+  const cut = await chooseSave([kept, lost], undefined, undefined, reader);
+  expect(cut).toMatchObject({ pick: { name: kept }, blind: false, reason: expect.stringContaining("not whole") });
+  const absent = await chooseSave([kept], undefined, lost, reader);
+  expect(absent).toMatchObject({
+    pick: { name: kept },
+    blind: false,
+    reason: expect.stringContaining("not on the volume"),
+  });
+  // What this pod's own run wrote is in its session, whether it got anywhere or not.
+  const own = { last: { name: kept }, coversRun: true, ownRuns: [runKeyOf(kept)] };
+  expect((await chooseSave([kept, lost], own, lost, reader)).reason).toBeUndefined();
+  expect((await chooseSave([kept], undefined, kept, reader)).reason).toBeUndefined();
 });
 
 test("a head that is none says why", () => {

@@ -1,8 +1,10 @@
 import { expect, test } from "bun:test";
-import { lstat, mkdir, readdir, readFile, rm, symlink, writeFile } from "node:fs/promises";
+import { lstat, mkdir, mkdtemp, readdir, readFile, rm, symlink, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { systemClock } from "../../src/clock/system.ts";
 import { diskStateFile } from "../../src/session/disk-state-file.ts";
+import { threadFolders } from "../../src/session/sealing.ts";
 import { DiskPod, Overdue, Volume } from "./pod-disk.ts";
 
 async function allFiles(folder: string): Promise<string[]> {
@@ -689,3 +691,28 @@ test.skipIf(process.getuid?.() !== 0)(
     expect(await readdir(elsewhere)).toEqual([]);
   },
 );
+
+test("a link in the place of a folder of either layout leads nowhere", async () => {
+  const elsewhere = await mkdtemp(join(tmpdir(), "dispatchd-elsewhere-"));
+  try {
+    await mkdir(join(elsewhere, "projects/p"), { recursive: true });
+    await writeFile(join(elsewhere, "projects/p/s1.jsonl"), "of somebody else\n");
+    await using volume = await Volume.create();
+    await mkdir(join(volume.home, "claude-sessions"));
+    await symlink(elsewhere, join(volume.home, "claude-sessions/t"));
+    await using pod = await DiskPod.create(volume);
+    expect((await pod.begin("t")).found).toEqual({ state: "fresh" });
+    const steps = threadFolders("t", [])[0].split("/");
+    for (const depth of [0, 1, 2, 3]) {
+      await using other = await Volume.create();
+      const path = join(other.home, "dispatchd-sessions", ...steps.slice(0, depth));
+      await mkdir(dirname(path), { recursive: true });
+      await symlink(elsewhere, path);
+      await using saving = await DiskPod.create(other);
+      expect((await saving.turn("t", "one\n")).settled).toMatchObject({ saved: false });
+      expect(await readdir(elsewhere)).toEqual(["projects"]);
+    }
+  } finally {
+    await rm(elsewhere, { recursive: true });
+  }
+});

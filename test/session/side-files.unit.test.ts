@@ -3,6 +3,7 @@ import { expect, test } from "bun:test";
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { stateOfRun } from "../../src/session/begin-run.ts";
+import { runSaveJob, type SaveJob } from "../../src/session/save-job.ts";
 import { saveSession } from "../../src/session/save-session.ts";
 import { MAX_SIDE_FILES } from "../../src/session/session-paths.ts";
 import { sourceIn } from "../../src/session/store-place.ts";
@@ -107,3 +108,20 @@ test("more files than a turn makes: those above the limit are left out", async (
   const leftOut = [leftOutOf(pod)].flat();
   expect([leftOut.length, leftOut.at(-1)]).toEqual([101, "and 50 more"]);
 }, 30_000);
+
+test("a file that readers would not take with the others is not saved, and costs no save", async () => {
+  await using volume = await Volume.create();
+  await using pod = await DiskPod.create(volume);
+  pod.jobs["session-save"] = ({ order, ...job }: SaveJob) =>
+    runSaveJob({ ...job, order: { ...order, maxTextBytes: 1000 } });
+  await pod.append("projects/p/s/a-large-one", "x".repeat(1000));
+  await pod.append("projects/p/s/small", "small");
+  expect((await pod.turn("thread", "one\n", {}, "s")).settled).toMatchObject({ saved: true });
+  expect(leftOutOf(pod)).toEqual(["projects/p/s/a-large-one"]);
+  await using other = await DiskPod.create(volume);
+  expect((await other.begin("thread")).found).toMatchObject({ id: "s", state: "restored" });
+  expect([await other.read(MAIN), await placedBeside(other)]).toEqual(["one\n", ["small"]]);
+  // A transcript that nobody could read back takes no earlier one's place.
+  await pod.append(MAIN, "x".repeat(1000));
+  expect((await pod.turn("thread", "two\n")).settled).toMatchObject({ saved: false, reason: "the save failed: EFBIG" });
+});
