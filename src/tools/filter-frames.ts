@@ -42,6 +42,8 @@ export class FrameFilter {
   #opening: readonly Chunk[];
   /** It went on after it was parked: nothing of that reaches the reader. */
   #overran = false;
+  /** The frame ends the message: what is closed in it is closed because the turn ends. */
+  #isLast = false;
 
   constructor(private readonly parts: FilterParts) {
     this.#opening = parts.opening;
@@ -75,6 +77,7 @@ export class FrameFilter {
   /** A frame of the harness, as it goes to the reader. Undefined: nothing of it does. */
   take(frame: HarnessFrame): HarnessFrame | undefined {
     if (!this.#looks) return frame;
+    this.#isLast = frame.chunks.some((chunk) => chunk?.type === "finish");
     const chunks = frame.chunks.flatMap((chunk) => this.#takeChunk(chunk));
     if (chunks.length === frame.chunks.length && chunks.every((chunk, index) => chunk === frame.chunks[index])) {
       return frame;
@@ -140,7 +143,7 @@ export class FrameFilter {
     if (!call) {
       const known = this.#inputs.get(id);
       if (known && chunk.preliminary === true) this.#subagents.set(id, known);
-      else {
+      else if (!this.#isLast) {
         this.#subagents.delete(id);
         this.#inputs.delete(id);
       }
