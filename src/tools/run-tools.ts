@@ -19,6 +19,9 @@ import { approvalChunks, outputChunk } from "./tool-chunks.ts";
 /** What a harness needs to end a turn whose held calls were parked from outside. */
 const PARKED_END_MS = 5000;
 
+/** Lines of a run that name a request that was not believed: the agent makes as many as it likes. */
+const MAX_NAMED = 20;
+
 export interface RunToolsParts extends QuestionParts {
   readonly specs: readonly ToolSpec[];
   /** Of the harness's own questions. */
@@ -36,6 +39,7 @@ export class RunTools {
   #stopEnd: (() => void) | undefined;
   #concluding: Promise<void> | undefined;
   #ended = false;
+  #madeUp = 0;
 
   constructor(
     private readonly parts: RunToolsParts,
@@ -47,7 +51,9 @@ export class RunTools {
       onMadeUp: (request, reason) => {
         const { log, metrics } = parts;
         metrics.toolCall("made_up");
-        log.warn("tool request not believed", { tool: request.toolName, call: request.toolCallId, reason });
+        if (++this.#madeUp <= MAX_NAMED) {
+          log.warn("tool request not believed", { tool: request.toolName, call: request.toolCallId, reason });
+        }
         this.#results.answer([request.name], { type: "failure", error: `this call was not carried out: ${reason}` });
       },
     });
@@ -170,6 +176,9 @@ export class RunTools {
 
   /** Nothing is carried out or asked any more. */
   stop(): void {
+    if (!this.#ended && this.#madeUp > MAX_NAMED) {
+      this.parts.log.warn("tool requests not believed", { requests: this.#madeUp - MAX_NAMED });
+    }
     this.#ended = true;
     this.#stopEnd?.();
     this.#calls.stop();
