@@ -22,6 +22,8 @@ export interface FilterParts {
   readonly opening: readonly Chunk[];
   /** The harness parks calls by itself, and ends its turn when it is time. */
   readonly parksItself: boolean;
+  /** It may ask a person although the run has no tools. */
+  readonly mayAsk: boolean;
   readonly isParked: () => boolean;
   /** The turn goes on although it is parked: what it does now nobody asked for. */
   readonly onOverrun: () => void;
@@ -87,9 +89,9 @@ export class FrameFilter {
     return { ...frame, chunks, body: JSON.stringify({ chunks }).slice(1), verbatim: false };
   }
 
-  /** Frames of a run without tools, and without answers to begin with, are nobody's business. */
+  /** Frames of a run that can ask nothing, and has no answers to begin with, are nobody's business. */
   get #looks(): boolean {
-    return this.parts.specs.size > 0 || this.#opening.length > 0;
+    return this.parts.specs.size > 0 || this.parts.mayAsk || this.#opening.length > 0;
   }
 
   #takeChunk(chunk: Chunk): readonly Chunk[] {

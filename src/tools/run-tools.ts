@@ -24,6 +24,8 @@ const MAX_NAMED = 20;
 
 export interface RunToolsParts extends QuestionParts {
   readonly specs: readonly ToolSpec[];
+  /** The harness has questions of its own, beside the run's tools. */
+  readonly mayAsk: boolean;
   /** Of the harness's own questions. */
   readonly responseSchemaOf: (toolName: string, input: unknown) => JsonSchema | null;
   /** Gives the outcome, if there is none yet. */
@@ -65,6 +67,7 @@ export class RunTools {
       calls: this.#calls,
       opening: opening.chunks,
       parksItself: parts.disposition === "native",
+      mayAsk: parts.mayAsk,
       isParked: () => this.#questions.parked.length > 0,
       onOverrun: () => this.#concludeParked(),
       onGivenUp: (call) => {
