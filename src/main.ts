@@ -10,6 +10,8 @@ const EXIT_USAGE = 2;
 /** EX_SOFTWARE: a fault of the program itself. */
 const EXIT_INTERNAL = 70;
 
+const SIGKILL = 9;
+
 const STARTED_OFTEN = new Set(["serve", "harness"]);
 
 /**
@@ -59,7 +61,12 @@ async function runHarness([name, ...rest]: readonly string[]): Promise<number> {
     (help ? process.stdout : process.stderr).write(text);
     return help ? 0 : EXIT_USAGE;
   }
-  const { runHarnessProgram } = await import("./harness/claude-code/program.ts");
+  const [{ runHarnessProgram }, { setParentDeathSignal }] = await Promise.all([
+    import("./harness/claude-code/program.ts"),
+    import("./process/native.ts"),
+  ]);
+  // A turn whose daemon is gone is nobody's: no further call of the model, and of no tool.
+  setParentDeathSignal(SIGKILL);
   return runHarnessProgram({
     stdin: process.stdin,
     stdout: process.stdout,
