@@ -123,9 +123,10 @@ export class WedgeFs {
   async trace(): Promise<void> {
     await this.#ask({ do: "trace", on: true });
   }
-  /** What was noted since `trace`. */
+  /** The calls since `trace`. The kernel's own, its beginning and its clean-up, are nobody's and are left out. */
   async traced(): Promise<Traced[]> {
-    return (await this.#ask({ do: "trace", on: false })) as Traced[];
+    const noted = (await this.#ask({ do: "trace", on: false })) as Traced[];
+    return noted.filter(({ op }) => !["init", "release", "releasedir"].includes(op));
   }
   /** Goes away and leaves the mount: "Transport endpoint is not connected". */
   async vanish(): Promise<void> {
