@@ -7,6 +7,7 @@ import type { Log } from "../log/port.ts";
 import type { OrgFs } from "../orgfs/port.ts";
 import { checkpoint } from "./checkpoints.ts";
 import { claimSuspension, type StoredClaim } from "./claim-suspension.ts";
+import { NEVER_WRITTEN } from "./find-local.ts";
 import { findTranscript } from "./find-transcript.ts";
 import type {} from "./jobs.ts";
 import type { Pointers } from "./pointer.ts";
@@ -74,6 +75,8 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
   /** Ends a checkpoint that is under way. */
   const hurried = new AbortController();
   let sessionId = found.id;
+  /** The newest one before it that has a transcript. */
+  let earlier = found.id;
   let noted: string | undefined;
   const begunAt = clock.now();
   /** Sessions that the harness named and that are none of this thread's. */
@@ -81,10 +84,12 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
   let pointer: Promise<void> = Promise.resolve();
   let checkpoints: Promise<void> = Promise.resolve();
 
-  async function writePointer(id: string): Promise<void> {
+  async function writePointer(id: string, before: string | undefined): Promise<void> {
     try {
       if (!sessionFiles || (await owners.claim(id, threadId, "named", () => isNew(id)))) {
-        await pointers.write({ threadId, sessionId: id, harness: harness.id });
+        if (before !== undefined && !foreign.has(before) && (await transcript(before))) earlier = before;
+        const isOther = sessionFiles && earlier !== undefined && earlier !== id;
+        await pointers.write({ threadId, sessionId: id, harness: harness.id, ...(isOther ? { earlier } : {}) });
         return;
       }
       foreign.add(id);
@@ -114,6 +119,23 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
       log.error("session pointer not written", { reason: messageOf(error) });
       return true;
     }
+  }
+
+  /** At the end of the turn: a session that was named and never written is none. Why it is another one by then. */
+  async function keepWritten(): Promise<string | undefined> {
+    await pointer;
+    const named = sessionId;
+    if (!sessionFiles || earlier === undefined || named === undefined || named === earlier) return undefined;
+    try {
+      if (foreign.has(named) || (await transcript(named)) !== undefined) return undefined;
+      sessionId = earlier;
+      // The thread's next run has found the earlier one by itself, and the pointer may name its own by now.
+      if (!parts.again.stop.aborted) await pointers.write({ threadId, sessionId: earlier, harness: harness.id });
+    } catch (error) {
+      log.error("session pointer not written", { reason: messageOf(error) });
+    }
+    log.warn("session never written", { session: named, kept: earlier });
+    return NEVER_WRITTEN;
   }
 
   async function trySave(deadlineMs: number, signal?: AbortSignal, claim?: SuspensionUse): Promise<Saved> {
@@ -196,8 +218,9 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
     noteSession(id) {
       if (!resume || id === noted) return;
       noted = id;
+      const before = sessionId;
       sessionId = id;
-      pointer = pointer.then(() => writePointer(id));
+      pointer = pointer.then(() => writePointer(id, before));
     },
     pointerWritten: () => pointer,
     async claimSuspension(id, runId, { exp, deadlineMs, signal }) {
@@ -235,16 +258,21 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
       void clock.sleep(deadlineMs * CHECKPOINT_SHARE, until).then(() => hurried.abort());
       await checkpoints;
       waiting.abort();
+      const why = await keepWritten();
       const left = Math.max(1, deadlineMs - (clock.monotonic() - startedAt));
       const saved = await trySave(left, signal);
       if (saved.next === "later") void saveAgain();
-      return saved.settled;
+      return why === undefined ? saved.settled : { ...saved.settled, reason: reasonWith(why, saved.settled.reason) };
     },
     stop() {
       stopped.abort();
       hurried.abort();
     },
   };
+}
+
+function reasonWith(why: string, reason: string | undefined): string {
+  return reason === undefined ? why : `${reason}; ${why}`;
 }
 
 /** By the clock of the pod's own disk, which is read more coarsely than the daemon's. */

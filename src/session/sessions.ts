@@ -209,7 +209,7 @@ export function createSessions(parts: SessionsParts): Sessions {
       const next = stateOfRun(state, toBegin, { source, ...(report ? { report } : {}) });
       const isBlind = next.run?.marked === true;
       const generation = next.last && { generation: next.last.name };
-      const reason = why ?? (local.id === undefined ? local.found.reason : undefined);
+      const reason = why ?? local.found.reason;
       const sayWhy = reason === undefined ? {} : { reason };
       if (local.id === undefined) return { state: next, found: { state: "fresh", ...sayWhy } };
       const found = { id: local.id, state: isBlind ? "stale-session" : "local", ...generation, ...sayWhy } as const;

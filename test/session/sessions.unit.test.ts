@@ -9,7 +9,10 @@ import { DiskPod, Overdue, Volume } from "./pod-disk.ts";
 
 async function allFiles(folder: string): Promise<string[]> {
   const entries = await readdir(folder, { recursive: true, withFileTypes: true });
-  return entries.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name));
+  return entries
+    .filter((entry) => entry.isFile())
+    .map((entry) => join(entry.parentPath, entry.name))
+    .sort();
 }
 
 function savedIn({ lines }: DiskPod): number {
@@ -492,6 +495,50 @@ test("a fork of the session id in mid-turn", async () => {
   await using other = await DiskPod.create(volume);
   expect((await other.begin("thread")).found.id).toBe("s2");
   expect(await other.read("projects/p/s2.jsonl")).toBe("one\ntwo\n");
+  expect((await pod.begin("thread")).found).toMatchObject({ id: "s2", state: "local" });
+});
+
+for (const where of ["on an org volume", "on the pod alone"]) {
+  test(`a session that is named and never written takes no thread's conversation, ${where}`, async () => {
+    await using volume = await Volume.create();
+    await using pod = await DiskPod.create(where === "on the pod alone" ? null : volume);
+    await pod.turn("thread", "one\n");
+    const run = await pod.begin("thread");
+    await pod.say(run, "s1", "two\n");
+    run.noteSession("never");
+    await run.pointerWritten();
+    // In the state that a daemon leaves that is killed now: nobody knows yet that it will never come.
+    const reason = "the session that the harness named has no transcript: the thread stays with the one before";
+    expect((await pod.begin("thread")).found).toMatchObject({ id: "s1", state: "local", reason });
+    const again = await pod.begin("thread");
+    again.noteSession("neither");
+    await again.pointerWritten();
+    const settled = await again.save({ deadlineMs: 5000 });
+    expect(settled).toMatchObject(
+      where === "on the pod alone" ? { saved: false, reason: `no org volume; ${reason}` } : { saved: true, reason },
+    );
+    expect(pod.lines).toContainEqual({ event: "session never written", fields: { session: "neither", kept: "s1" } });
+    const next = await pod.begin("thread");
+    expect(next.found).toMatchObject({ id: "s1", state: "local" });
+    expect(next.found.reason).toBeUndefined();
+    // One that comes is the thread's, after one that did not.
+    next.noteSession("never");
+    await pod.say(next, "s2", "one\ntwo\nthree\n");
+    await next.save({ deadlineMs: 5000 });
+    expect((await pod.begin("thread")).found).toMatchObject({ id: "s2", state: "local" });
+  });
+}
+
+test("a run that ends late gives its thread no earlier session than the next run has", async () => {
+  await using pod = await DiskPod.create(null);
+  await pod.turn("thread", "one\n");
+  const run = await pod.begin("thread");
+  run.noteSession("never");
+  await run.pointerWritten();
+  await pod.turn("thread", "one\ntwo\n", {}, "s2");
+  const fork = await pod.begin("thread");
+  await pod.say(fork, "s2", "one\ntwo\n");
+  await run.save({ deadlineMs: 5000 });
   expect((await pod.begin("thread")).found).toMatchObject({ id: "s2", state: "local" });
 });
 
