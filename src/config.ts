@@ -92,6 +92,8 @@ const SERVICE_LINK = /^(tcp|udp|sctp):\/\//;
 /** Of the allow-list and of a run's own variables, these never reach a harness. */
 const NEVER_PASSED = /^(BUN_|DAEMON_|SUSPENSION_|SESSION_)/;
 
+export const NOT_BELOW_ORG = "must not be below APP_ROOT/org: it has to be on the pod's own disk";
+
 export class ConfigError extends Error {
   constructor(readonly problems: readonly string[]) {
     super(`configuration: ${problems.join("; ")}`);
@@ -178,7 +180,7 @@ export function loadConfig(sources: ConfigSources): Config {
   const orgRoot = join(appRoot, "org");
   const onOwnDisk = (name: string, path: string): void => {
     if (!`${path}/`.startsWith(`${orgRoot}/`)) return;
-    problems.push(`${name} must not be below APP_ROOT/org: it has to be on the pod's own disk`);
+    problems.push(`${name} ${NOT_BELOW_ORG}`);
   };
   onOwnDisk("STATE_DIR", stateDir);
   const sidecarFile = (name: string): string | null => {

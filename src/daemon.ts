@@ -8,7 +8,7 @@
 import { existsSync } from "node:fs";
 import type { Parts } from "./build-parts.ts";
 import type { Clock } from "./clock/port.ts";
-import type { Config } from "./config.ts";
+import { type Config, ConfigError } from "./config.ts";
 import type { StateDir } from "./dispatch/state-dir.ts";
 import { addNonce, layOutStateDir, replaceableIn } from "./dispatch/state-dir.ts";
 import { errnoOf, messageOf } from "./errors.ts";
@@ -34,7 +34,7 @@ export interface Daemon {
   readonly url: string;
   /** Ends all runs and stops listening; resolves within about 18 s, 28 s with an org volume. */
   stop(): Promise<void>;
-  /** Rejects when the daemon cannot go on: what an earlier one left could not be closed. */
+  /** Rejects when the daemon cannot go on: what an earlier one left could not be closed, or a setting leads astray. */
   readonly failed: Promise<never>;
 }
 
@@ -95,6 +95,8 @@ export function startDaemon(options: DaemonOptions): Daemon {
   const failed = begun.then(
     () => new Promise<never>(() => {}),
     (error: unknown) => {
+      // What only a look at the disk tells: the same to the operator as what the settings say by themselves.
+      if (error instanceof ConfigError) throw error;
       throw new StartError(`the state folder cannot be used: ${messageOf(error)}`);
     },
   );
