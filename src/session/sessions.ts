@@ -137,7 +137,8 @@ export function createSessions(parts: SessionsParts): Sessions {
       if (report?.restored && report.restored.leftOut.length > 0) {
         log.warn("session files left out", { files: report.restored.leftOut });
       }
-      if (begun.found.state === "stale-session" || begun.found.reason) log.warn("session not whole", facts);
+      if (report?.unsealed && begun.found.state === "restored") log.warn("session not sealed", facts);
+      else if (begun.found.state === "stale-session" || begun.found.reason) log.warn("session not whole", facts);
       else if (begun.found.state === "restored") log.info("session restored", facts);
       else log.info("session found", facts);
       const path = begun.pointer && (await findTranscript(harness.configDir, sessionFiles, begun.pointer));

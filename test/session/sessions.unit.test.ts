@@ -611,6 +611,42 @@ test("stores of the older layout: read when there is no save, and left alone", a
   expect((await without.begin("thread")).found).toEqual({ state: "fresh" });
 });
 
+test("with keys a conversation of the older layout is brought over, and said to be anybody's", async () => {
+  await using volume = await Volume.create();
+  const env = { SESSION_KEYS: `k:${Buffer.alloc(32, 1).toString("base64url")}` };
+  await mkdir(join(volume.home, "claude-sessions/thread/projects/-app"), { recursive: true });
+  await writeFile(join(volume.home, "claude-sessions/thread/projects/-app/old1.jsonl"), "long ago\n");
+  await using pod = await DiskPod.create(volume, { env });
+  const { found } = await pod.turn("thread", "now\n");
+  const reason =
+    "the conversation comes from the older layout, which is not sealed: whoever can write the volume can have made it up";
+  expect(found).toEqual({ id: "old1", state: "restored", reason });
+  expect(pod.lines.filter(({ event }) => event === "session not sealed")).toMatchObject([{ fields: { reason } }]);
+  // From then on it is sealed, and nothing is to be said.
+  await using other = await DiskPod.create(volume, { env });
+  const next = (await other.begin("thread")).found;
+  expect([next.state, next.reason]).toEqual(["restored", undefined]);
+  await using without = await DiskPod.create(volume, { env: { ...env, SESSION_LEGACY: "0" } });
+  await rm(join(volume.home, "dispatchd-sessions"), { recursive: true });
+  expect((await without.begin("thread")).found).toEqual({ state: "fresh" });
+});
+
+test("with keys a thread whose saves are all plain is fresh, and that is said", async () => {
+  await using volume = await Volume.create();
+  await using open = await DiskPod.create(volume);
+  await open.turn("thread", "one\n");
+  const env = { SESSION_KEYS: `k:${Buffer.alloc(32, 1).toString("base64url")}` };
+  await using sealed = await DiskPod.create(volume, { env });
+  const { found } = await sealed.turn("thread", "two\n", {}, "s2");
+  const reason = "the store has saves of the thread that are not sealed, 1 of them: they are not believed";
+  expect(found).toEqual({ state: "fresh", reason });
+  expect(sealed.lines.filter(({ event }) => event === "session not whole")).toMatchObject([{ fields: { reason } }]);
+  // With a sealed save there is nothing to be missed.
+  await using other = await DiskPod.create(volume, { env });
+  const next = (await other.begin("thread")).found;
+  expect([next.id, next.state, next.reason]).toEqual(["s2", "restored", undefined]);
+});
+
 test("checkpoints: the first holds the user's message, and none is lost with the pod", async () => {
   await using volume = await Volume.create();
   await using pod = await DiskPod.create(volume, { env: { CHECKPOINT_MS: "60000" } });
