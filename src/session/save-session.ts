@@ -1,9 +1,9 @@
 /**
- * The save flight, in the worker: lists the folder, gives up if another run's save is above its own, plans, writes, and
+ * The save flight, in the worker: lists the folder, gives up if a save of another run is above its own, plans, writes, and
  * then deletes. It may be killed anywhere. What it wrote is in the state file before the next step; a name is taken there
  * before it is used, so that nothing that comes late on the volume can fall on a file of somebody's.
  */
-import { inPlace, passes, type WritingState, whoUsed } from "./guard-save.ts";
+import { inPlace, type WritingState, whoPassed, whoUsed } from "./guard-save.ts";
 import { listSaves } from "./list-saves.ts";
 import { ifReadable, type LocalFile, type LocalFiles } from "./local-files.ts";
 import { KEEP_OWN, LOST_AFTER_MS, planDeletions } from "./plan-deletions.ts";
@@ -51,7 +51,7 @@ export type SaveReport =
   /** The newest save holds all of it already. */
   | { readonly type: "unchanged"; readonly name: SaveName }
   | { readonly type: "no-transcript" }
-  /** Another run's save is above. This run saves no more. */
+  /** A save of another run is above. This run saves no more. */
   | { readonly type: "passed"; readonly by: SaveName }
   /** The thread's state belongs to a later run of this pod. */
   | { readonly type: "superseded" }
@@ -122,10 +122,14 @@ async function saveAs(
   const next = nextName(state.run);
   const usedBy = order.claim && (await whoUsed(source, order.claim, names, next));
   if (usedBy !== undefined) return { type: "used", by: usedBy };
-  const by = names.find((name) => passes(name, next) && !state.run.passedOver?.includes(name));
+  const { by, nobodys } = await whoPassed(source, state, names);
   if (by) {
     await stateFile.write({ ...state, run: { ...state.run, passedBy: by } });
     return { type: "passed", by };
+  }
+  if (nobodys.length > 0) {
+    const passedOver = [...(state.run.passedOver ?? []), ...nobodys];
+    state = { ...state, run: { ...state.run, passedOver } };
   }
 
   const { plans, leftOut: notPlanned } = await planFiles(found, state, present, local);

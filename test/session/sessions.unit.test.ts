@@ -377,6 +377,42 @@ test("a run that another pod has passed saves no more", async () => {
   expect(await third.read("projects/p/s1.jsonl")).toBe("one\ntwo\n");
 });
 
+for (const [kind, env] of Object.entries({
+  plain: {},
+  sealed: { SESSION_KEYS: `k:${Buffer.alloc(32, 1).toString("base64url")}` },
+})) {
+  test(`a name that is made up in mid-turn ends no run's saving, ${kind}`, async () => {
+    await using volume = await Volume.create();
+    await using pod = await DiskPod.create(volume, { env });
+    const { settled } = await pod.turn("thread", "one\n");
+    const own = (await allFiles(volume.home)).find((path) => path.endsWith(settled.generation ?? "?")) ?? "";
+    await using elsewhere = await DiskPod.create(volume, { env });
+    const foreign = (await elsewhere.turn("another thread", "its text\n")).settled.generation ?? "?";
+    const run = await pod.begin("thread");
+    const madeUp = (turn: number): string =>
+      join(dirname(own), `${"0".repeat(16)}-0000000${turn}-${"z".repeat(16)}-000000-s`);
+    await writeFile(madeUp(5), "");
+    await writeFile(madeUp(6), "x".repeat(500));
+    await mkdir(madeUp(7));
+    // The thread's own save, cut off; another thread's.
+    await writeFile(madeUp(8), (await readFile(own)).subarray(0, -1));
+    const others = (await allFiles(volume.home)).find((path) => path.endsWith(foreign)) ?? "";
+    await writeFile(madeUp(9), await readFile(others));
+    await pod.say(run, "s1", "two\n");
+    expect(await run.save({ deadlineMs: 5000 })).toMatchObject({ saved: true });
+    await pod.append("projects/p/s1.jsonl", "three\n");
+    expect(await run.save({ deadlineMs: 5000 })).toMatchObject({ saved: true });
+    await using other = await DiskPod.create(volume, { env: { ...env, SESSION_IO_BUDGET_MS: "600" } });
+    await other.begin("thread");
+    expect(await other.read("projects/p/s1.jsonl")).toBe("one\ntwo\nthree\n");
+    // One that is a save of the thread ends it. (With those above it, it would be a blind run's.)
+    for (const turn of [5, 6, 7, 8, 9]) await rm(madeUp(turn), { recursive: true });
+    await other.turn("thread", "four\n");
+    await pod.append("projects/p/s1.jsonl", "late\n");
+    expect(await run.save({ deadlineMs: 5000 })).toEqual({ saved: false, reason: "a later run has saved the thread" });
+  });
+}
+
 test("a run that begins while the thread's last save is under way: both saves count, and the new run's state stays", async () => {
   await using volume = await Volume.create();
   await using pod = await DiskPod.create(volume);
