@@ -20,6 +20,7 @@ import { mergeUses, type SuspensionUse } from "./suspension-uses.ts";
 import type { StateFile } from "./thread-state.ts";
 import type { UsedSuspensions } from "./used-suspensions.ts";
 import { needleOf } from "./user-text.ts";
+import { watchStuck } from "./watch-stuck.ts";
 
 export interface SessionRunParts {
   readonly order: BeginOrder;
@@ -66,6 +67,14 @@ export const NO_FILES = "the harness keeps no session files";
 
 /** Of the time for the last save, what a checkpoint may take that is under way. */
 const CHECKPOINT_SHARE = 1 / 3;
+
+interface SaveCircumstances {
+  readonly signal?: AbortSignal | undefined;
+  /** Ends it because an earlier flight hangs. */
+  readonly stuck?: AbortSignal | undefined;
+  /** A suspension that is to be used. */
+  readonly claim?: SuspensionUse;
+}
 
 export function createSessionRun(parts: SessionRunParts): SessionRun {
   const { order, found, sizeBefore, clock, log, pointers, owners, used, store } = parts;
@@ -133,12 +142,13 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
       if (!parts.again.stop.aborted) await pointers.write({ threadId, sessionId: earlier, harness: harness.id });
     } catch (error) {
       log.error("session pointer not written", { reason: messageOf(error) });
+      if (sessionId === named) return undefined;
     }
     log.warn("session never written", { session: named, kept: earlier });
     return NEVER_WRITTEN;
   }
 
-  async function trySave(deadlineMs: number, signal?: AbortSignal, claim?: SuspensionUse): Promise<Saved> {
+  async function trySave(deadlineMs: number, { signal, stuck, claim }: SaveCircumstances = {}): Promise<Saved> {
     if (typeof store === "string") return notSaved(store, "ends");
     if (!sessionFiles) return notSaved(NO_FILES, "ends");
     await pointer;
@@ -167,12 +177,14 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
       deadlineMs,
       // Every other one is known without asking the volume.
       proves: ({ type }: SaveReport) => type === "saved" || type === "unchanged" || type === "used",
-      ...(signal ? { signal } : {}),
+      signal: AbortSignal.any([...(signal ? [signal] : []), ...(stuck ? [stuck] : [])]),
     };
     const before = await newestOf(store);
-    const result = await store.orgFs.fly("session-save", input, options);
-    const saved = await settleSave(result, before, store);
+    const flown = await store.orgFs.fly("session-save", input, options);
     const elapsedMs = Math.round(clock.monotonic() - startedAt);
+    const isOverdue = flown.type === "aborted" && stuck?.aborted === true && !signal?.aborted;
+    const result = isOverdue ? ({ type: "overdue", afterMs: elapsedMs } as const) : flown;
+    const saved = await settleSave(result, before, store);
     const facts = { ...saved.settled, elapsedMs };
     // Nothing was to be saved then.
     if (saved.usedBy !== undefined) return saved;
@@ -196,8 +208,9 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
     }
   }
 
-  async function storeClaim(use: SuspensionUse, deadlineMs: number, signal?: AbortSignal): Promise<StoredClaim> {
-    const { settled, usedBy } = await trySave(deadlineMs, signal, use);
+  async function storeClaim(claim: SuspensionUse, deadlineMs: number, signal?: AbortSignal): Promise<StoredClaim> {
+    using watch = typeof store === "string" ? undefined : watchStuck(clock, store);
+    const { settled, usedBy } = await trySave(deadlineMs, { signal, stuck: watch?.signal, claim });
     if (usedBy !== undefined) return { type: "used", by: usedBy };
     return settled.saved ? { type: "stored" } : { type: "not-stored", reason: settled.reason ?? "it was not saved" };
   }
@@ -209,7 +222,7 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
     while (next === "later") {
       await clock.sleep(retryEveryMs, stop);
       if (stop.aborted) return;
-      ({ next } = await trySave(parts.ioBudgetMs, stop));
+      ({ next } = await trySave(parts.ioBudgetMs, { signal: stop }));
     }
   }
 
@@ -243,24 +256,27 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
         const path = await transcript();
         return path !== undefined && needle !== undefined && (await newText(path, before())).includes(needle);
       };
-      const save = async (): Promise<boolean> => (await trySave(parts.ioBudgetMs, hurried.signal)).next !== "ends";
+      const save = async (): Promise<boolean> =>
+        (await trySave(parts.ioBudgetMs, { signal: hurried.signal })).next !== "ends";
       const looks = { clock, everyMs: parts.checkpointMs, size, sizeBefore: before, holdsMessage, save };
       checkpoints = checkpoint(looks, stopped.signal).catch((error) =>
         log.error("checkpoints ended", { reason: messageOf(error) }),
       );
     },
-    async save({ deadlineMs, signal }) {
+    async save({ deadlineMs, isLast = false, signal }) {
       const startedAt = clock.monotonic();
+      using watch = isLast || typeof store === "string" ? undefined : watchStuck(clock, store);
+      const stuck = watch?.signal;
       stopped.abort();
       // One that is under way has most of the work behind it, unless the volume hangs.
       const waiting = new AbortController();
-      const until = signal ? AbortSignal.any([waiting.signal, signal]) : waiting.signal;
+      const until = AbortSignal.any([waiting.signal, ...(signal ? [signal] : []), ...(stuck ? [stuck] : [])]);
       void clock.sleep(deadlineMs * CHECKPOINT_SHARE, until).then(() => hurried.abort());
       await checkpoints;
       waiting.abort();
       const why = await keepWritten();
       const left = Math.max(1, deadlineMs - (clock.monotonic() - startedAt));
-      const saved = await trySave(left, signal);
+      const saved = await trySave(left, { signal, stuck });
       if (saved.next === "later") void saveAgain();
       return why === undefined ? saved.settled : { ...saved.settled, reason: reasonWith(why, saved.settled.reason) };
     },

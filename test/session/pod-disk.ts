@@ -139,7 +139,7 @@ export class DiskPod {
         return { type: "failed", code: errnoOf(error) ?? "internal", message: messageOf(error) };
       }
     };
-    return { fly: fly as OrgFs["fly"], state: () => ({}), stop() {} };
+    return { fly: fly as OrgFs["fly"], isStuck: () => false, state: () => ({}), stop() {} };
   }
 }
 
