@@ -1,4 +1,4 @@
-/** The rest of a run's session, once it has begun: its pointer, its checkpoints, its saves. */
+/** The rest of a run's session, once it has begun: its checkpoints, its claims, its saves. */
 import { constants } from "node:fs";
 import { lstat, open } from "node:fs/promises";
 import type { Clock } from "../clock/port.ts";
@@ -7,9 +7,8 @@ import type { Log } from "../log/port.ts";
 import type { OrgFs } from "../orgfs/port.ts";
 import { checkpoint } from "./checkpoints.ts";
 import { claimSuspension, type StoredClaim } from "./claim-suspension.ts";
-import { NEVER_WRITTEN } from "./find-local.ts";
-import { findTranscript } from "./find-transcript.ts";
 import type {} from "./jobs.ts";
+import { createNamedSession } from "./named-session.ts";
 import type { Pointers } from "./pointer.ts";
 import type { BeginOrder, FoundSession, SessionRun } from "./port.ts";
 import type { SaveReport } from "./save-session.ts";
@@ -58,8 +57,6 @@ export interface RunStore {
 /** Of the transcript, for the user's message: what is longer is not looked through at every look. */
 const LOOK_BYTES = 1 << 20;
 
-const CLOCK_MARGIN_MS = 1000;
-
 /** Of files in a line of the log. */
 const MAX_NAMED = 100;
 
@@ -77,91 +74,29 @@ interface SaveCircumstances {
 }
 
 export function createSessionRun(parts: SessionRunParts): SessionRun {
-  const { order, found, sizeBefore, clock, log, pointers, owners, used, store } = parts;
+  const { order, found, sizeBefore, clock, log, used, store } = parts;
   const { harness, threadId } = order;
   const { resume, sessionFiles } = harness.capabilities;
   const stopped = new AbortController();
   /** Ends a checkpoint that is under way. */
   const hurried = new AbortController();
-  let sessionId = found.id;
-  /** The newest one before it that has a transcript. */
-  let earlier = found.id;
-  let noted: string | undefined;
-  const begunAt = clock.now();
-  /** Sessions that the harness named and that are none of this thread's. */
-  const foreign = new Set<string>();
-  let pointer: Promise<void> = Promise.resolve();
+  const session = createNamedSession({ ...parts, foundId: found.id, passed: parts.again.stop });
   let checkpoints: Promise<void> = Promise.resolve();
-
-  async function writePointer(id: string, before: string | undefined): Promise<void> {
-    try {
-      if (!sessionFiles || (await owners.claim(id, threadId, "named", () => isNew(id)))) {
-        if (before !== undefined && !foreign.has(before) && (await transcript(before))) earlier = before;
-        const isOther = sessionFiles && earlier !== undefined && earlier !== id;
-        await pointers.write({ threadId, sessionId: id, harness: harness.id, ...(isOther ? { earlier } : {}) });
-        return;
-      }
-      foreign.add(id);
-      log.warn("session belongs to another thread", { session: id });
-    } catch (error) {
-      log.error("session pointer not written", { reason: messageOf(error) });
-    }
-  }
-
-  /** A transcript that nobody has and that was there before the run is none that its harness wrote. */
-  const isNew = async (id: string): Promise<boolean> => {
-    const path = sessionFiles && (await findTranscript(harness.configDir, sessionFiles, id));
-    return !path || id === found.id || !(await isOlder(path, begunAt));
-  };
-
-  const transcript = async (id = sessionId): Promise<string | undefined> =>
-    sessionFiles && id ? findTranscript(harness.configDir, sessionFiles, id) : undefined;
-
-  /** What is there by now is this thread's, or another's that restored it: to have named it was not enough. */
-  async function isStillOurs(id: string): Promise<boolean> {
-    if (foreign.has(id)) return false;
-    try {
-      if ((await transcript(id)) === undefined || (await owners.claim(id, threadId, "held"))) return true;
-      foreign.add(id);
-      return false;
-    } catch (error) {
-      log.error("session pointer not written", { reason: messageOf(error) });
-      return true;
-    }
-  }
-
-  /** At the end of the turn: a session that was named and never written is none. Why it is another one by then. */
-  async function keepWritten(): Promise<string | undefined> {
-    await pointer;
-    const named = sessionId;
-    if (!sessionFiles || earlier === undefined || named === undefined || named === earlier) return undefined;
-    try {
-      if (foreign.has(named) || (await transcript(named)) !== undefined) return undefined;
-      sessionId = earlier;
-      // The thread's next run has found the earlier one by itself, and the pointer may name its own by now.
-      if (!parts.again.stop.aborted) await pointers.write({ threadId, sessionId: earlier, harness: harness.id });
-    } catch (error) {
-      log.error("session pointer not written", { reason: messageOf(error) });
-      if (sessionId === named) return undefined;
-    }
-    log.warn("session never written", { session: named, kept: earlier });
-    return NEVER_WRITTEN;
-  }
 
   async function trySave(deadlineMs: number, { signal, stuck, claim }: SaveCircumstances = {}): Promise<Saved> {
     if (typeof store === "string") return notSaved(store, "ends");
     if (!sessionFiles) return notSaved(NO_FILES, "ends");
-    await pointer;
-    const session = sessionId;
-    if (session === undefined) return notSaved("the turn has no session", "goes on");
-    if (!(await isStillOurs(session))) return notSaved("the session belongs to another thread of this pod", "ends");
+    await session.pointerWritten();
+    const id = session.id();
+    if (id === undefined) return notSaved("the turn has no session", "goes on");
+    if (!(await session.isStillOurs(id))) return notSaved("the session belongs to another thread of this pod", "ends");
     if (!store.mounted()) return notSaved("the org volume is not mounted", "later");
     const startedAt = clock.monotonic();
     const uses = await knownUses();
     const input = {
       ...store.place,
       order: {
-        session,
+        session: id,
         harness: harness.id,
         run: store.run,
         used: claim ? mergeUses(uses, [claim]) : uses,
@@ -229,13 +164,9 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
   return {
     found,
     noteSession(id) {
-      if (!resume || id === noted) return;
-      noted = id;
-      const before = sessionId;
-      sessionId = id;
-      pointer = pointer.then(() => writePointer(id, before));
+      if (resume) session.name(id);
     },
-    pointerWritten: () => pointer,
+    pointerWritten: () => session.pointerWritten(),
     async claimSuspension(id, runId, { exp, deadlineMs, signal }) {
       const use = { id, run: runId, exp };
       const result = await claimSuspension(threadId, use, used, () => storeClaim(use, deadlineMs, signal));
@@ -247,13 +178,13 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
       if (typeof store === "string" || !sessionFiles) return;
       const needle = needleOf(order.input.userMessage);
       const size = async (): Promise<number> => {
-        const path = await transcript();
+        const path = await session.transcript();
         return path === undefined ? 0 : (await lstat(path)).size;
       };
       // Another id's transcript is new as a whole.
-      const before = (): number => (sessionId === found.id ? sizeBefore : 0);
+      const before = (): number => (session.id() === found.id ? sizeBefore : 0);
       const holdsMessage = async (): Promise<boolean> => {
-        const path = await transcript();
+        const path = await session.transcript();
         return path !== undefined && needle !== undefined && (await newText(path, before())).includes(needle);
       };
       const save = async (): Promise<boolean> =>
@@ -274,7 +205,7 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
       void clock.sleep(deadlineMs * CHECKPOINT_SHARE, until).then(() => hurried.abort());
       await checkpoints;
       waiting.abort();
-      const why = await keepWritten();
+      const why = await session.keepWritten();
       const left = Math.max(1, deadlineMs - (clock.monotonic() - startedAt));
       const saved = await trySave(left, { signal, stuck });
       if (saved.next === "later") void saveAgain();
@@ -289,12 +220,6 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
 
 function reasonWith(why: string, reason: string | undefined): string {
   return reason === undefined ? why : `${reason}; ${why}`;
-}
-
-/** By the clock of the pod's own disk, which is read more coarsely than the daemon's. */
-async function isOlder(path: string, begunAt: number): Promise<boolean> {
-  const { birthtimeMs } = await lstat(path);
-  return birthtimeMs > 0 && birthtimeMs < begunAt - CLOCK_MARGIN_MS;
 }
 
 /** What came after so many bytes; of a file that has become shorter, all of it is new. */
