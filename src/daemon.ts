@@ -5,18 +5,15 @@
  * Nothing is loaded and nothing slow is done before it listens that listening does not need; what needs it waits for
  * it. /health waits for nothing.
  */
-import { existsSync } from "node:fs";
 import type { Parts } from "./build-parts.ts";
 import type { Clock } from "./clock/port.ts";
 import { type Config, ConfigError } from "./config.ts";
-import type { StateDir } from "./dispatch/state-dir.ts";
-import { addNonce, layOutStateDir, replaceableIn } from "./dispatch/state-dir.ts";
 import { errnoOf, messageOf } from "./errors.ts";
 import { TokenAuth } from "./http/auth.ts";
 import { startServer } from "./http/server.ts";
 import type { Log } from "./log/port.ts";
 import type { Redactor } from "./log/redact.ts";
-import { lockFile, makeNonDumpable } from "./process/native.ts";
+import { isThere, lockFile, makeFolder, makeNonDumpable } from "./process/native.ts";
 import { randomHex } from "./random-hex.ts";
 
 export interface DaemonOptions {
@@ -28,6 +25,8 @@ export interface DaemonOptions {
   readonly selfArgv: readonly string[];
   /** The same, for processes that are not started by the daemon. */
   readonly selfCommand: readonly string[];
+  /** Called once, before any other process is started: the settings have been read. */
+  readonly forgetSecrets: () => void;
 }
 
 export interface Daemon {
@@ -45,19 +44,19 @@ export class StartError extends Error {}
 const STOP_RUNS_MS = 15_000;
 /** The same with sessions to save: the ladder, and 12 s for the saves. */
 const STOP_AND_SAVE_MS = 18_000;
+/** To be passed through by the agent, not listed. */
+const STATE_DIR_MODE = 0o711;
 const LAST_BYTES_MS = 2000;
 const LAST_BYTES_LOOK_MS = 10;
 /** From listening to loading what is heavy. Who waits for the daemon asks again and again, and is answered before. */
 const LOAD_AFTER_MS = 25;
 
-export function startDaemon(options: DaemonOptions): Daemon {
+/** Resolves when it listens. Rejects with a `StartError` when there can be no daemon. */
+export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
   const { config, clock, log, redactor } = options;
   makeNonDumpable();
   if (config.agentUser && process.getuid?.() !== 0) throw new StartError("AGENT_USER needs a daemon that is root");
-  const state = openState(config);
-  redactor.hide([config.token.reveal()]);
-  const nonce = randomHex(16);
-  const earlierNonces = orRefuse(`the state folder ${config.stateDir} cannot be written`, () => addNonce(state, nonce));
+  await claimState(config);
   const auth = new TokenAuth(config.token, clock);
   const isolation = config.agentUser ? "user" : "none";
   const { version, bootId, appRoot } = config;
@@ -82,10 +81,18 @@ export function startDaemon(options: DaemonOptions): Daemon {
     }),
   );
   const url = `http://${addressOf(config.host)}:${server.port}`;
-  log.info("listening", { url, port: server.port, version, bootId, appRoot, isolation });
 
   const begin = async (): Promise<void> => {
+    await clock.sleep(0);
+    options.forgetSecrets();
+    redactor.hide([config.token.reveal()]);
+    log.info("listening", { url, port: server.port, version, bootId, appRoot, isolation });
+    for (const warning of config.warnings) log.warn("configuration", { warning });
     await clock.sleep(LOAD_AFTER_MS);
+    const { addNonce, layOutStateDir } = await import("./dispatch/state-dir.ts");
+    const state = layOutStateDir(config.stateDir);
+    const nonce = randomHex(16);
+    const earlierNonces = addNonce(state, nonce);
     const { buildParts } = await import("./build-parts.ts");
     parts = await buildParts({ ...options, state, nonce, earlierNonces, auth, server });
     build(parts);
@@ -124,17 +131,18 @@ export function startDaemon(options: DaemonOptions): Daemon {
   };
 }
 
-function openState({ appRoot, stateDir, agentUser }: Config): StateDir {
-  if (!existsSync(appRoot)) throw new StartError(`APP_ROOT ${appRoot} is not there`);
-  const state = orRefuse(`the state folder ${stateDir} cannot be made`, () => layOutStateDir(stateDir));
-  const open = agentUser ? replaceableIn(state.root, agentUser) : undefined;
-  if (open !== undefined) {
+/** The state folder is there, and this daemon's. */
+async function claimState({ appRoot, stateDir, agentUser }: Config): Promise<void> {
+  if (!isThere(appRoot)) throw new StartError(`APP_ROOT ${appRoot} is not there`);
+  orRefuse(`the state folder ${stateDir} cannot be made`, () => makeFolder(stateDir, STATE_DIR_MODE));
+  const open = agentUser && (await import("./dispatch/state-dir.ts")).replaceableIn(stateDir, agentUser);
+  if (open) {
     const why = `AGENT_USER can write ${open} and so replace the state folder ${stateDir}`;
     throw new StartError(`${why}: set STATE_DIR to another place`);
   }
   // Held until the process ends, however it ends.
-  if (lockFile(state.lock) === "held") throw new StartError(`another daemon uses the state folder ${stateDir}`);
-  return state;
+  const lock = orRefuse(`the state folder ${stateDir} cannot be used`, () => lockFile(`${stateDir}/lock`));
+  if (lock === "held") throw new StartError(`another daemon uses the state folder ${stateDir}`);
 }
 
 /** What a start cannot do without; the operator is told what and why. */

@@ -1,14 +1,18 @@
 /**
  * From the arguments to a subcommand. The only reader of `process.env` and the only caller of `process.exit`. What a
- * subcommand needs is loaded when it is chosen: this binary starts several processes per turn.
+ * subcommand needs is loaded when it is chosen: this binary starts several processes per turn. What the daemon needs to
+ * listen is at hand: loading it in parts would take 0.6 ms more.
  */
-import pkg from "../package.json" with { type: "json" };
-
-const { version } = pkg;
+import { version } from "../package.json" with { type: "json" };
+import { SECRET_SETTINGS } from "./config.ts";
+import { standardStream } from "./log/standard-stream.ts";
+import { serve } from "./serve.ts";
 
 const EXIT_USAGE = 2;
 /** EX_SOFTWARE: a fault of the program itself. */
 const EXIT_INTERNAL = 70;
+
+const SIGKILL = 9;
 
 const STARTED_OFTEN = new Set(["serve", "harness"]);
 
@@ -26,11 +30,6 @@ function selfCommand(): string[] {
 }
 
 async function runServe(args: readonly string[]): Promise<number> {
-  const [{ serve }, { SECRET_SETTINGS }, { standardStream }] = await Promise.all([
-    import("./serve.ts"),
-    import("./config.ts"),
-    import("./log/standard-stream.ts"),
-  ]);
   const env = { ...process.env };
   // Read once, and then gone: neither a library nor a child finds them.
   for (const name of SECRET_SETTINGS) delete process.env[name];
@@ -59,7 +58,12 @@ async function runHarness([name, ...rest]: readonly string[]): Promise<number> {
     (help ? process.stdout : process.stderr).write(text);
     return help ? 0 : EXIT_USAGE;
   }
-  const { runHarnessProgram } = await import("./harness/claude-code/program.ts");
+  const [{ runHarnessProgram }, { setParentDeathSignal }] = await Promise.all([
+    import("./harness/claude-code/program.ts"),
+    import("./process/native.ts"),
+  ]);
+  // A turn whose daemon is gone is nobody's: no further call of the model, and of no tool.
+  setParentDeathSignal(SIGKILL);
   return runHarnessProgram({
     stdin: process.stdin,
     stdout: process.stdout,
@@ -72,10 +76,9 @@ async function runHarness([name, ...rest]: readonly string[]): Promise<number> {
 }
 
 async function runMcp(args: readonly string[]): Promise<number> {
-  const [{ runShim }, { setStdoutAside }, { standardStream }, { Writable }] = await Promise.all([
+  const [{ runShim }, { setStdoutAside }, { Writable }] = await Promise.all([
     import("./tools/shim/program.ts"),
     import("./process/native.ts"),
-    import("./log/standard-stream.ts"),
     import("node:stream"),
   ]);
   const protocol = standardStream(Bun.file(setStdoutAside()));

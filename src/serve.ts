@@ -1,6 +1,4 @@
 /** `dispatchd serve`: settings in, a daemon until a signal ends it, an exit code out. */
-import { mkdtempSync, readFileSync } from "node:fs";
-import { join } from "node:path";
 import { systemClock } from "./clock/system.ts";
 import type { Env } from "./config.ts";
 import { ConfigError, loadConfig, SECRET_SETTINGS } from "./config.ts";
@@ -74,16 +72,15 @@ async function run({
   onFault,
 }: ServeOptions): Promise<number> {
   const dev = args.includes("--dev");
+  const secretFiles = await readSecretFiles(env);
   const config = loadConfig({
     env,
     version,
     cwd,
-    readSecretFile: (path) => readFileSync(path, "utf8"),
+    readSecretFile: (path) => secretFiles.get(path),
     randomId: () => randomHex(16),
-    ...(dev ? { devStateDir: mkdtempSync(join((await import("node:os")).tmpdir(), "dispatchd-dev-")) } : {}),
+    ...(dev ? { devStateDir: await makeDevFolder() } : {}),
   });
-  // What was read is not left in /proc for others to read.
-  eraseFromEnvironment(SECRET_SETTINGS);
   const redactor = new Redactor();
   const logOf = (write: (line: string) => void) =>
     createJsonLog({ clock: systemClock, redactor, level: config.logLevel, write });
@@ -95,11 +92,11 @@ async function run({
     return text;
   });
   const log = logOf(sink);
-  const daemon = startDaemon({ config, clock: systemClock, log, redactor, selfArgv, selfCommand });
-  for (const warning of config.warnings) log.warn("configuration", { warning });
-  for (const name of Object.keys(env)) {
-    if (name.startsWith("BUN_")) log.warn("configuration", { warning: `${name} can change how this program runs` });
-  }
+  const daemon = await startDaemon({
+    ...{ config, clock: systemClock, log, redactor, selfArgv, selfCommand },
+    // What was read is not left in /proc for others to read.
+    forgetSecrets: () => eraseFromEnvironment(SECRET_SETTINGS),
+  });
   if (dev) stdout.write(`token: ${config.token.reveal()}\nurl: ${daemon.url}\nstate: ${config.stateDir}\n`, () => {});
 
   const { promise: signalled, resolve: signal } = Promise.withResolvers<number>();
@@ -122,4 +119,24 @@ async function run({
     );
   });
   return Promise.race([signalled, daemon.failed]);
+}
+
+/** What the files hold that `NAME_FILE` variables name; one that cannot be read is not there. */
+async function readSecretFiles(env: Env): Promise<ReadonlyMap<string, string>> {
+  const contents = new Map<string, string>();
+  for (const name of SECRET_SETTINGS) {
+    const path = env[`${name}_FILE`];
+    if (!path) continue;
+    try {
+      contents.set(path, await Bun.file(path).text());
+    } catch {
+      // Told with the other problems of the settings.
+    }
+  }
+  return contents;
+}
+
+async function makeDevFolder(): Promise<string> {
+  const [{ mkdtempSync }, { tmpdir }] = await Promise.all([import("node:fs"), import("node:os")]);
+  return mkdtempSync(`${tmpdir()}/dispatchd-dev-`);
 }

@@ -105,9 +105,9 @@ export function createClient(options: ClientOptions): Client {
   const { clock = systemClock, requestMs = REQUEST_MS, fetch = globalThis.fetch as Fetch } = options;
   const patience = readPatience(options);
   let fixed = typeof options.token === "string" ? options.token : undefined;
-  const token = (): string | Promise<string> => {
-    if (fixed !== undefined) return fixed;
-    return typeof options.token === "string" ? options.token : options.token();
+  const token = async (): Promise<string> => {
+    const given = fixed ?? (typeof options.token === "string" ? options.token : await options.token());
+    return checkToken(given);
   };
   const transport = createTransport({ url: options.url, token, fetch, clock });
 
@@ -208,6 +208,16 @@ function readPatience(options: Partial<Patience>): Patience {
     settledForMs: options.settledForMs ?? PATIENCE.settledForMs,
     startRetries: options.startRetries ?? PATIENCE.startRetries,
   };
+}
+
+/**
+ * The token as it travels: a header drops blanks around it, as a file's last newline, and what it cannot hold would come
+ * back in an error that shows it.
+ */
+function checkToken(token: string): string {
+  const trimmed = token.trim();
+  if (!/^[\x21-\x7e]*$/.test(trimmed)) throw new TypeError("the token must be printable ASCII without spaces");
+  return trimmed;
 }
 
 /** The path of a run. A URL takes `.` and `..` for steps, also when they are escaped. */

@@ -67,6 +67,8 @@ export class Follower {
   #retryUntil = 0;
   #tries = 0;
   #faults = 0;
+  /** The last one that was seen. */
+  #gap: string | undefined;
   #startRetries = 0;
   /** The last body gave nothing but the keepalive that it opens with. */
   #barren = false;
@@ -82,11 +84,23 @@ export class Follower {
     private readonly stop: AbortSignal,
   ) {
     const reader = course.type === "attach";
-    this.#position = { attempt: undefined, lastSeq: course.after, sent: 0, reader, tombstoned: false };
+    this.#position = {
+      attempt: undefined,
+      lastSeq: course.after,
+      sent: 0,
+      reader,
+      cancelled: false,
+      tombstoned: false,
+    };
   }
 
   get position(): Position {
     return this.#position;
+  }
+
+  /** This side has asked for the end of the run. */
+  noteCancel(): void {
+    this.#position = { ...this.#position, cancelled: true };
   }
 
   get bootId(): string | undefined {
@@ -136,7 +150,7 @@ export class Follower {
   #accept(frame: Frame): boolean {
     const { lastSeq } = this.#position;
     if (frame.seq <= lastSeq) return false;
-    if (frame.seq > lastSeq + 1) throw new ProtocolError(`frame ${frame.seq} came after ${lastSeq}`);
+    if (frame.seq > lastSeq + 1) this.#checkGap(lastSeq, frame.seq);
     this.#position = { ...this.#position, lastSeq: frame.seq };
     this.#faults = 0;
     if (frame.preparation) this.#preparation = frame.preparation;
@@ -147,6 +161,14 @@ export class Follower {
       this.#learn(frame.outcome, frame.settled);
     }
     return true;
+  }
+
+  /** Frames are missing: they are asked for once more. If they are missing again, the pod's disk has lost them. */
+  #checkGap(before: number, seq: number): void {
+    const gap = `frame ${seq} came after ${before}`;
+    if (this.#gap === gap) return;
+    this.#gap = gap;
+    throw new ProtocolError(gap);
   }
 
   #learn(outcome: Outcome, settled: Settled | undefined): void {
@@ -228,6 +250,9 @@ export class Follower {
     const verdict = judgeRefusal(error, this.course, this.#position);
     switch (verdict.type) {
       case "end":
+        // What was cancelled before it began has nothing to be missed.
+        if (verdict.ending.type === "cancelled" && this.#position.attempt === undefined)
+          return this.#finish(verdict.ending);
         return this.#finish(verdict.ending, error);
       case "lost":
         return this.#finish(verdict.ending, verdict.error);

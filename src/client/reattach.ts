@@ -35,6 +35,8 @@ export interface Position {
   readonly sent: number;
   /** This side must not be the owner. */
   readonly reader: boolean;
+  /** This side asked for its end: a refusal for that reason is what it asked for. */
+  readonly cancelled: boolean;
   /** The daemon refuses the id since somebody cancelled it; what it wrote can still be read. */
   readonly tombstoned: boolean;
 }
@@ -103,7 +105,10 @@ export function judgeRefusal(error: RefusedError, course: Course, position: Posi
     case "tombstoned":
       if (position.tombstoned) return CANCELLED;
       // A dispatch that was sent once was refused before it could start; one that was repeated may have run.
-      if (!known && position.sent < 2) break;
+      if (!known && position.sent < 2) {
+        if (position.cancelled) return CANCELLED;
+        break;
+      }
       return { type: "read" };
     case "draining":
     case "too_many_runs":

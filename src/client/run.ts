@@ -185,6 +185,8 @@ export class Run implements AsyncIterable<UIMessageChunk>, AsyncDisposable {
 
   /** Asks the daemon to end the run; its frames then come to an end by themselves. */
   cancel(options: { wait?: boolean } = {}): Promise<void> {
+    // It may overtake the dispatch, which is then refused.
+    this.#follower.noteCancel();
     return this.#parts.cancel(options);
   }
 

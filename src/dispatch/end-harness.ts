@@ -31,7 +31,7 @@ export async function watchHarness(
   const stopClocks = watchClocks(attempt, forwarder, limits, clock);
   try {
     const exit = await Promise.race([process.exited, attempt.concluded]);
-    if (exit) await readToEnd(attempt, process, forwarder, forwarded, limits, clock);
+    if (exit) await readToEnd(attempt, process, forwarded, limits, clock);
     if (exit) await forwarder.conclude(outcomeOfExit(exit));
   } finally {
     stopClocks();
@@ -40,32 +40,21 @@ export async function watchHarness(
 }
 
 /**
- * After the exit stdout may stay open in a descendant's hands: it is read for `eofGraceMs`. Time in which what was read
- * is still being worked on does not count.
+ * After the exit stdout may stay open in a descendant's hands: it is read for `eofGraceMs`, however busy that keeps us.
+ * What had arrived by then is still worked on.
  */
 async function readToEnd(
   attempt: Attempt,
   process: RunProcess,
-  forwarder: FrameForwarder,
   forwarded: Promise<void>,
   limits: Limits,
   clock: Clock,
 ): Promise<void> {
-  let open = true;
-  const done = forwarded.finally(() => {
-    open = false;
-  });
-  let deadline = clock.monotonic() + limits.eofGraceMs;
-  while (open && attempt.live) {
-    if (forwarder.busy) deadline = clock.monotonic() + limits.eofGraceMs;
-    const leftMs = deadline - clock.monotonic();
-    if (leftMs <= 0) break;
-    const timer = new AbortController();
-    await Promise.race([done, attempt.concluded, clock.sleep(leftMs, timer.signal)]);
-    timer.abort();
-  }
-  if (open) process.closeOutput();
-  await Promise.race([done, attempt.concluded]);
+  const timer = new AbortController();
+  await Promise.race([forwarded, attempt.concluded, clock.sleep(limits.eofGraceMs, timer.signal)]);
+  timer.abort();
+  process.closeOutput();
+  await Promise.race([forwarded, attempt.concluded]);
 }
 
 /** The stall of a silent harness and the longest turn, where they are set. */

@@ -69,6 +69,7 @@ export async function startTools(order: ToolsOrder, parts: ToolsParts): Promise<
         const { compileSchema } = await import("../tools/json-schema.ts");
         return compileSchema(schema).check(value);
       },
+      mayAsk: harness.responseSchemaOf !== undefined || harness.capabilities.clientTools === "native",
       responseSchemaOf: (toolName, args) => harness.responseSchemaOf?.(toolName, args) ?? null,
       emit: (chunks, waiting) => attempt.say(chunks, waiting),
       answered: (interruptId) => void attempt.answered.add(interruptId),

@@ -5,7 +5,7 @@
  *     own/                 the daemon's alone (0700): nonces, runs/, threads/, tombstones/, ended.ndjson
  *     agent/               may be passed through, not listed (0711): runs/<name>/, threads/<name>/, each the agent's
  *
- * Laid out synchronously: it happens before the daemon listens, and never again.
+ * Laid out once, when the daemon has the lock.
  */
 import {
   appendFileSync,
@@ -25,7 +25,6 @@ import { errnoOf } from "../errors.ts";
 
 export interface StateDir {
   readonly root: string;
-  readonly lock: string;
   readonly runs: string;
   readonly threads: string;
   readonly tombstones: string;
@@ -47,7 +46,6 @@ export function layOutStateDir(root: string): StateDir {
   dir(0o711, "agent");
   return {
     root,
-    lock: join(root, "lock"),
     runs: dir(0o700, "own", "runs"),
     threads: dir(0o700, "own", "threads"),
     tombstones: dir(0o700, "own", "tombstones"),

@@ -39,13 +39,24 @@ export function parseHarnessLine(line: string): HarnessFrame | undefined {
   const list = (Array.isArray(chunks) ? chunks : []) as Chunk[];
   const sessionId = (session as { id?: unknown } | undefined | null)?.id;
   const verbatim = isPlain(line, value);
+  const body = verbatim ? line.slice(1) : textOf(list);
+  if (body === undefined) return undefined;
   return {
     chunks: list,
-    body: verbatim ? line.slice(1) : JSON.stringify({ chunks: list }).slice(1),
+    body,
     verbatim,
     ...(typeof sessionId === "string" && SESSION_ID.test(sessionId) ? { sessionId } : {}),
     ...(hasOutcome ? { outcome: outcome as HarnessOutcome } : {}),
   };
+}
+
+/** Undefined for lists within lists without end: what can be read so deep cannot be written. */
+function textOf(chunks: readonly Chunk[]): string | undefined {
+  try {
+    return JSON.stringify({ chunks }).slice(1);
+  } catch {
+    return undefined;
+  }
 }
 
 /**

@@ -4,10 +4,12 @@ import { Secret } from "../secret.ts";
 
 /** A caller that did not hear of the new token yet is not turned away at once. */
 const OLD_TOKEN_MS = 60_000;
+/** Each is compared at every request. */
+const MAX_OLD_TOKENS = 16;
 
 export class TokenAuth {
   #current: Secret;
-  #previous: { readonly token: Secret; readonly until: number } | undefined;
+  #previous: readonly { readonly token: Secret; readonly until: number }[] = [];
   /** Digests of equal length are compared, so that neither length nor content shows in the time. */
   readonly #key = crypto.getRandomValues(new Uint8Array(32));
 
@@ -18,20 +20,24 @@ export class TokenAuth {
     this.#current = token;
   }
 
-  /** From now on `token` counts; the one before it does for a minute more. */
+  /** From now on `token` counts; each that was replaced does for a minute more. */
   replace(token: string): void {
     if (this.#matches(this.#current, token)) return;
-    this.#previous = { token: this.#current, until: this.clock.monotonic() + OLD_TOKEN_MS };
+    const now = this.clock.monotonic();
+    const still = this.#previous.filter(({ until }) => now < until);
+    this.#previous = [...still, { token: this.#current, until: now + OLD_TOKEN_MS }].slice(-MAX_OLD_TOKENS);
     this.#current = new Secret(token);
   }
 
   /** True for an `Authorization` header that carries a token that counts. */
   allows(header: string | null): boolean {
     const presented = /^Bearer +(\S+)$/i.exec(header ?? "")?.[1] ?? "";
-    const current = this.#matches(this.#current, presented);
-    const previous = this.#previous;
-    if (!previous || this.clock.monotonic() >= previous.until) return current;
-    return this.#matches(previous.token, presented) || current;
+    const now = this.clock.monotonic();
+    let allowed = this.#matches(this.#current, presented);
+    for (const { token, until } of this.#previous) {
+      if (now < until && this.#matches(token, presented)) allowed = true;
+    }
+    return allowed;
   }
 
   /** Shows that this daemon knows the token: hex HMAC-SHA256 under it of the boot id, a newline and the nonce. */

@@ -1,9 +1,9 @@
 /**
- * What the daemon needs of the kernel and Bun has no call for. Linux only. The C library is opened at the first use
- * (0.2 ms), so that a start which needs none of this does not pay for it.
+ * What the daemon needs of the kernel and Bun has no call for, or only one that costs too much before it listens
+ * (docs/adr/0006). Linux only. The C library is opened at the first use (0.2 ms), so that a start which needs none of
+ * this does not pay for it.
  */
-import { dlopen, ptr, read } from "bun:ffi";
-import { closeSync, constants, openSync } from "node:fs";
+import { dlopen, read } from "bun:ffi";
 import { messageOf } from "../errors.ts";
 
 const PR_SET_PDEATHSIG = 1;
@@ -12,14 +12,23 @@ const PR_SET_CHILD_SUBREAPER = 36;
 const LOCK_EX = 2;
 const LOCK_NB = 4;
 const WNOHANG = 1;
+const EEXIST = 17;
 const EAGAIN = 11;
-/** Missing among the constants of node:fs; the same on x86-64 and arm64. */
+const F_OK = 0;
+/** The same on x86-64 and arm64; O_NOFOLLOW is not. */
+const O_RDWR = 0o2;
+const O_CREAT = 0o100;
 const O_CLOEXEC = 0o2000000;
+const O_NOFOLLOW = process.arch === "arm64" ? 0o100000 : 0o400000;
 
 const SYMBOLS = {
   prctl: { args: ["i32", "u64", "u64", "u64", "u64"], returns: "i32" },
   waitpid: { args: ["i32", "ptr", "i32"], returns: "i32" },
   flock: { args: ["i32", "i32"], returns: "i32" },
+  access: { args: ["ptr", "i32"], returns: "i32" },
+  mkdir: { args: ["ptr", "u32"], returns: "i32" },
+  open: { args: ["ptr", "i32", "u32"], returns: "i32" },
+  close: { args: ["i32"], returns: "i32" },
   dup: { args: ["i32"], returns: "i32" },
   dup2: { args: ["i32", "i32"], returns: "i32" },
   getenv: { args: ["ptr"], returns: "ptr" },
@@ -97,20 +106,43 @@ export interface FileLock {
  * it up when this process dies, however it dies; children do not inherit it. Throws when the file cannot be opened.
  */
 export function lockFile(path: string): FileLock | "held" {
-  const fd = openSync(path, constants.O_RDWR | constants.O_CREAT | constants.O_NOFOLLOW | O_CLOEXEC, 0o600);
+  const flags = O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC;
+  let fd = libc().open(cString(path), flags, 0o600);
+  // Tried again by who can say what is wrong.
+  if (fd < 0) fd = nodeFs().openSync(path, flags, 0o600);
   if (libc().flock(fd, LOCK_EX | LOCK_NB) === 0) {
     let open = true;
     return {
       release() {
-        if (open) closeSync(fd);
+        if (open) libc().close(fd);
         open = false;
       },
     };
   }
   const code = errno();
-  closeSync(fd);
+  libc().close(fd);
   if (code === EAGAIN) return "held";
   throw new Error(`flock failed: errno ${code}`);
+}
+
+/** True when there is something at `path`. */
+export function isThere(path: string): boolean {
+  return libc().access(cString(path), F_OK) === 0;
+}
+
+/** The folder `path`, with its parents, if there is nothing yet. Throws an error of node:fs when it cannot be made. */
+export function makeFolder(path: string, mode: number): void {
+  if (libc().mkdir(cString(path), mode) === 0 || errno() === EEXIST) return;
+  nodeFs().mkdirSync(path, { recursive: true, mode });
+}
+
+/** Loading it takes 1 ms, a quarter of a bare server's start: only where it is needed. */
+function nodeFs(): typeof import("node:fs") {
+  return require("node:fs");
+}
+
+function cString(text: string): Uint8Array {
+  return new TextEncoder().encode(`${text}\0`);
 }
 
 /**
@@ -128,7 +160,7 @@ export function reap(pid: number): boolean {
 export function eraseFromEnvironment(names: readonly string[]): void {
   const { getenv, strlen, memset } = libc();
   for (const name of names) {
-    const value = getenv(ptr(Buffer.from(`${name}\0`)));
+    const value = getenv(cString(name));
     if (value !== null) memset(value, 0, strlen(value));
   }
 }

@@ -4,6 +4,7 @@
  * approvals. What is missing, or null where the signed cannot be null, was not sent.
  */
 import { CanonicalJsonError, sameJson } from "../canonical-json.ts";
+import { isApproved } from "./approval.ts";
 import { schemaHashOf } from "./hashes.ts";
 import type { ResumeRequest, SignedInterrupt, Suspension } from "./port.ts";
 import { correctable, type Problem } from "./stale.ts";
@@ -52,16 +53,25 @@ export function compareClearText({ answers, clear }: ResumeRequest, suspension: 
     const problem = compare(sent, signed, suspension, typeof id === "string" ? id : undefined);
     if (problem) return problem;
   }
-  for (const approval of approvals) {
-    const { type, toolCallId, toolName = nameInType(type), input } = fieldsOf(approval);
-    const signed = suspension.interrupts.find((each) => each.toolCallId === toolCallId);
-    const problem = compare({ toolCallId, toolName, input }, signed, suspension);
+  for (const part of approvals) {
+    const { type, toolCallId, toolName = nameInType(type), input, approval, approvalId, approved } = fieldsOf(part);
+    // The AI SDK has them in a tool's part, or in a part of its own that names the approval alone.
+    const { id = approvalId, approved: isYes = approved } = fieldsOf(approval);
+    const signed = suspension.interrupts.find((each) =>
+      isAbsent(toolCallId) ? each.id === id : each.toolCallId === toolCallId,
+    );
+    const problem = compare({ id, toolCallId, toolName, input }, signed, suspension);
     if (problem) return problem;
+    const answer = answers.find(({ interruptId }) => interruptId === signed?.id);
+    if (typeof isYes === "boolean" && answer && isApproved(answer) !== isYes) {
+      return correctable("the approval in clear says otherwise than its answer", signed?.id);
+    }
   }
   return undefined;
 }
 
 interface SentFacts {
+  readonly id?: unknown;
   readonly reason?: unknown;
   readonly toolCallId: unknown;
   readonly toolName: unknown;
@@ -79,6 +89,7 @@ function compare(
   if (!signed) return correctable("what was sent back in clear is of another suspension", interruptId);
   const is = (value: unknown, expected: string): boolean => isAbsent(value) || value === expected;
   const equal: Readonly<Record<keyof SentFacts, boolean>> = {
+    id: is(sent.id, signed.id),
     reason: is(sent.reason, signed.reason),
     toolCallId: is(sent.toolCallId, signed.toolCallId),
     toolName: is(sent.toolName, signed.toolName),
@@ -95,9 +106,12 @@ function isAbsent(value: unknown): boolean {
   return value === undefined || value === null;
 }
 
+/** Parts that are about a call's approval, and are none of the call. */
+const APPROVAL_PARTS: ReadonlySet<string> = new Set(["tool-approval-request", "tool-approval-response"]);
+
 /** Of a tool's part in the AI SDK: `tool-NAME`, or `dynamic-tool`, which has the name beside it. */
 function nameInType(type: unknown): string | undefined {
-  if (typeof type !== "string" || !type.startsWith("tool-") || type === "tool-approval-request") return undefined;
+  if (typeof type !== "string" || !type.startsWith("tool-") || APPROVAL_PARTS.has(type)) return undefined;
   return type.slice("tool-".length);
 }
 

@@ -22,6 +22,8 @@ export interface FilterParts {
   readonly opening: readonly Chunk[];
   /** The harness parks calls by itself, and ends its turn when it is time. */
   readonly parksItself: boolean;
+  /** It may ask a person although the run has no tools. */
+  readonly mayAsk: boolean;
   readonly isParked: () => boolean;
   /** The turn goes on although it is parked: what it does now nobody asked for. */
   readonly onOverrun: () => void;
@@ -42,6 +44,8 @@ export class FrameFilter {
   #opening: readonly Chunk[];
   /** It went on after it was parked: nothing of that reaches the reader. */
   #overran = false;
+  /** The frame ends the message: what is closed in it is closed because the turn ends. */
+  #isLast = false;
 
   constructor(private readonly parts: FilterParts) {
     this.#opening = parts.opening;
@@ -75,6 +79,7 @@ export class FrameFilter {
   /** A frame of the harness, as it goes to the reader. Undefined: nothing of it does. */
   take(frame: HarnessFrame): HarnessFrame | undefined {
     if (!this.#looks) return frame;
+    this.#isLast = frame.chunks.some((chunk) => chunk?.type === "finish");
     const chunks = frame.chunks.flatMap((chunk) => this.#takeChunk(chunk));
     if (chunks.length === frame.chunks.length && chunks.every((chunk, index) => chunk === frame.chunks[index])) {
       return frame;
@@ -84,9 +89,9 @@ export class FrameFilter {
     return { ...frame, chunks, body: JSON.stringify({ chunks }).slice(1), verbatim: false };
   }
 
-  /** Frames of a run without tools, and without answers to begin with, are nobody's business. */
+  /** Frames of a run that can ask nothing, and has no answers to begin with, are nobody's business. */
   get #looks(): boolean {
-    return this.parts.specs.size > 0 || this.#opening.length > 0;
+    return this.parts.specs.size > 0 || this.parts.mayAsk || this.#opening.length > 0;
   }
 
   #takeChunk(chunk: Chunk): readonly Chunk[] {
@@ -140,7 +145,7 @@ export class FrameFilter {
     if (!call) {
       const known = this.#inputs.get(id);
       if (known && chunk.preliminary === true) this.#subagents.set(id, known);
-      else {
+      else if (!this.#isLast) {
         this.#subagents.delete(id);
         this.#inputs.delete(id);
       }

@@ -19,8 +19,13 @@ import { approvalChunks, outputChunk } from "./tool-chunks.ts";
 /** What a harness needs to end a turn whose held calls were parked from outside. */
 const PARKED_END_MS = 5000;
 
+/** Lines of a run that name a request that was not believed: the agent makes as many as it likes. */
+const MAX_NAMED = 20;
+
 export interface RunToolsParts extends QuestionParts {
   readonly specs: readonly ToolSpec[];
+  /** The harness has questions of its own, beside the run's tools. */
+  readonly mayAsk: boolean;
   /** Of the harness's own questions. */
   readonly responseSchemaOf: (toolName: string, input: unknown) => JsonSchema | null;
   /** Gives the outcome, if there is none yet. */
@@ -36,6 +41,7 @@ export class RunTools {
   #stopEnd: (() => void) | undefined;
   #concluding: Promise<void> | undefined;
   #ended = false;
+  #madeUp = 0;
 
   constructor(
     private readonly parts: RunToolsParts,
@@ -47,7 +53,9 @@ export class RunTools {
       onMadeUp: (request, reason) => {
         const { log, metrics } = parts;
         metrics.toolCall("made_up");
-        log.warn("tool request not believed", { tool: request.toolName, call: request.toolCallId, reason });
+        if (++this.#madeUp <= MAX_NAMED) {
+          log.warn("tool request not believed", { tool: request.toolName, call: request.toolCallId, reason });
+        }
         this.#results.answer([request.name], { type: "failure", error: `this call was not carried out: ${reason}` });
       },
     });
@@ -59,6 +67,7 @@ export class RunTools {
       calls: this.#calls,
       opening: opening.chunks,
       parksItself: parts.disposition === "native",
+      mayAsk: parts.mayAsk,
       isParked: () => this.#questions.parked.length > 0,
       onOverrun: () => this.#concludeParked(),
       onGivenUp: (call) => {
@@ -170,6 +179,9 @@ export class RunTools {
 
   /** Nothing is carried out or asked any more. */
   stop(): void {
+    if (!this.#ended && this.#madeUp > MAX_NAMED) {
+      this.parts.log.warn("tool requests not believed", { requests: this.#madeUp - MAX_NAMED });
+    }
     this.#ended = true;
     this.#stopEnd?.();
     this.#calls.stop();

@@ -137,6 +137,17 @@ describe("the rest", () => {
     await daemon.listen();
   });
 
+  test("a token with a newline at its end is the same token, one within it is not shown", async () => {
+    const { daemon } = await start();
+    const client = createClient({ url: daemon.url, token: `${daemon.token}\n` });
+    expect(await client.runs()).toEqual([]);
+    expect(await client.health({ nonce: "n" })).toMatchObject({ bootId: "boot-1" });
+    const broken = createClient({ url: daemon.url, token: "half-a\nsecret", connectForMs: 0 });
+    const error = await broken.runs().catch((thrown: unknown) => thrown);
+    const result = await broken.dispatch({ input }).result();
+    for (const shown of [Bun.inspect(error), Bun.inspect(result)]) expect(shown).not.toMatch(/half-a|secret/);
+  });
+
   test("an answer that is none is a ProtocolError", async () => {
     const { daemon, client } = await start();
     daemon.faults.push({ type: "answer", status: 200, body: "<html>" }, { type: "answer", status: 200, body: "{}" });

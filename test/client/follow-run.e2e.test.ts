@@ -480,6 +480,17 @@ describe("what the daemon says instead of frames", () => {
     expect(result).toMatchObject({ type: "cancelled", complete: true });
   });
 
+  test("cancelled by this side before the dispatch arrived: cancelled, and nothing is thrown", async () => {
+    const { daemon, client } = await start({ turn: (attempt) => attempt.text("a") });
+    daemon.tombstones.add("r");
+    const run = client.dispatch({ runId: "r", input });
+    const cancelled = run.cancel();
+    const { result, error } = await collect(run);
+    await cancelled;
+    expect(error).toBeUndefined();
+    expect(result).toMatchObject({ type: "cancelled", final: true });
+  });
+
   test("410 tombstoned and no memory of it: cancelled", async () => {
     const { daemon, client } = await start({ turn: (attempt) => attempt.text("a") });
     const run = client.dispatch({ runId: "r", input });
@@ -574,6 +585,18 @@ describe("what the daemon says instead of frames", () => {
     expect(error).toBeUndefined();
     expect(seqs(frames)).toEqual(upTo(5));
     expect(daemon.requests.at(-1)?.query.get("after")).toBe("1");
+  });
+
+  test("frames that the pod's disk has lost are asked for once more, and then passed over", async () => {
+    const { daemon, client } = await start({ turn: (attempt) => attempt.whole("a", "b") });
+    await client.dispatch({ runId: "r", input }).result();
+    const { lines } = daemon.attempt("r");
+    // As after a restart of a daemon whose disk was full: the ending is told again at the seqs that it was told with.
+    lines.splice(2, 1);
+    const { frames, result, error } = await collect(client.attach("r"));
+    expect(error).toBeUndefined();
+    expect(seqs(frames)).toEqual([1, 2, 4, 5]);
+    expect(result).toMatchObject({ type: "finished", complete: true, final: true });
   });
 
   test("a line that is no frame is a fault, three of them the end", async () => {

@@ -15,7 +15,7 @@ const dispatch: Course = {
   headers: {},
 };
 const attach: Course = { type: "attach", runId: "r/1", after: 0, attempt: undefined, headers: {} };
-const fresh: Position = { attempt: undefined, lastSeq: 0, sent: 0, reader: false, tombstoned: false };
+const fresh: Position = { attempt: undefined, lastSeq: 0, sent: 0, reader: false, cancelled: false, tombstoned: false };
 const begun: Position = { ...fresh, attempt: 2, sent: 1 };
 
 describe("the next request", () => {

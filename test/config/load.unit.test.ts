@@ -8,11 +8,7 @@ function load(env: Env, dev?: string) {
     env,
     version: "1.2.3",
     cwd: "/here",
-    readSecretFile(path) {
-      const text = files[path];
-      if (text === undefined) throw new Error(`ENOENT: ${path}`);
-      return text;
-    },
+    readSecretFile: (path) => files[path],
     randomId: () => "random",
     ...(dev === undefined ? {} : { devStateDir: dev }),
   });

@@ -136,6 +136,17 @@ test("a harness that gave its outcome and does not leave is ended", async () => 
   expect(await exists(await pidIn(pidFile))).toBe(false);
 });
 
+test("a grandchild that floods stdout with large lines is read for as long as any other", async () => {
+  await using daemon = await TestDaemon.start({ env: { ...SHORT, EOF_GRACE_MS: "1000" } });
+  const line = daemon.path("line");
+  const delta = "x".repeat(3_000_000);
+  await writeFile(line, `${JSON.stringify({ chunks: [{ type: "text-delta", id: "t", delta }] })}\n`);
+  // Many at once: one is always there to be worked on.
+  const flood = `while :; do cat ${Array(20).fill(line).join(" ")}; done &`;
+  const frames = await daemon.run({ runId: "r", steps: [OPEN, { sh: flood, wait: true }, { exit: 0 }] });
+  expect(frames.at(-2)?.outcome?.type).toBe("finished");
+});
+
 test("a grandchild that holds stdout is waited for, and then ended", async () => {
   await using daemon = await TestDaemon.start({ env: SHORT });
   const pidFile = daemon.path("pid");

@@ -64,6 +64,12 @@ test("lines that are no frames", () => {
   }
 });
 
+test("what is nested too deep to be written again is no frame", () => {
+  const depth = 200_000;
+  const deep = `${"[".repeat(depth)}${"]".repeat(depth)}`;
+  expect(parseHarnessLine(`{"more":1,"chunks":[{"type":"data-x","data":${deep}}]}`)).toBeUndefined();
+});
+
 test("an outcome counts without chunks, and is left unread", () => {
   expect(parseHarnessLine('{"outcome":{"type":9}}')).toMatchObject({ chunks: [], outcome: { type: 9 } });
 });

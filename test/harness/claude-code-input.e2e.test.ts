@@ -150,6 +150,21 @@ test("a read-only turn reads, and changes nothing whatever the checkout allows",
   expect(lookup).toMatchObject({ toolName: "lookup", state: "output-available" });
 }, 20_000);
 
+test("a read-only turn runs no program of the checkout: neither its hooks nor its servers", async () => {
+  await using bench = await HarnessBench.open();
+  mkdirSync(join(bench.repo, ".claude"));
+  const touch = (name: string): string => `touch ${join(bench.repo, name)}`;
+  const hook = (name: string) => [{ hooks: [{ type: "command", command: touch(name) }] }];
+  const hooks = { SessionStart: hook("by-start"), PreToolUse: hook("by-hook"), PostToolUse: hook("by-hook") };
+  await Bun.write(join(bench.repo, ".claude/settings.json"), JSON.stringify({ hooks }));
+  const server = { command: "/bin/sh", args: ["-c", `${touch("by-server")}; sleep 10`] };
+  await Bun.write(join(bench.repo, ".mcp.json"), JSON.stringify({ mcpServers: { own: server } }));
+  bench.model.push(calls(["Read", { file_path: join(bench.repo, ".mcp.json") }]), says("Read."));
+  const turn = await bench.run({ input: { toolApprovalLevel: "readonly" } });
+  expect(turn.texts).toEqual(["Read."]);
+  expect(readdirSync(bench.repo).sort()).toEqual([".claude", ".mcp.json"]);
+});
+
 test("an empty message fails the turn without starting anything", async () => {
   await using bench = await HarnessBench.open();
   const turn = await bench.run({ input: { userMessage: { parts: [] } } });

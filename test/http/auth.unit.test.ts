@@ -30,6 +30,17 @@ test("a token replaced by itself does not end the time of the one before it, nor
   expect([allows("first"), allows("second")]).toEqual([false, true]);
 });
 
+test("of two replacements within a minute each old token has its own 60 s", () => {
+  auth.replace("second");
+  nowMs += 30_000;
+  auth.replace("third");
+  expect([allows("first"), allows("second"), allows("third")]).toEqual([true, true, true]);
+  nowMs += 30_000;
+  expect([allows("first"), allows("second"), allows("third")]).toEqual([false, true, true]);
+  nowMs += 30_000;
+  expect([allows("second"), allows("third")]).toEqual([false, true]);
+});
+
 test("what is no bearer header is refused", () => {
   for (const header of [null, "", "Bearer", "first", "Basic first", "Bearer first second", "Bearer first,"]) {
     expect([header, auth.allows(header)]).toEqual([header, false]);

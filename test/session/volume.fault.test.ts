@@ -280,7 +280,7 @@ needsRclone(
       const others = async (): Promise<string> => {
         await using other = await DiskPod.create({ home: volume.backing });
         const { found } = await other.begin("thread");
-        return found.id === undefined ? "" : other.read("projects/p/s1.jsonl");
+        return found.id === undefined ? "" : await other.read("projects/p/s1.jsonl");
       };
       expect((await pod.turn("thread", "one\n")).settled.saved).toBe(true);
       while ((await others()) !== "one\n") await Bun.sleep(50);

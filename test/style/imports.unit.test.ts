@@ -143,6 +143,26 @@ test("the rules see what they are for", () => {
   ]);
 });
 
+test("what is loaded before the daemon listens loads nothing that takes long", async () => {
+  const files = await filesOfSrc();
+  const loaded = new Set(["main.ts"]);
+  const outside = new Set<string>();
+  for (const path of loaded) {
+    for (const specifier of valueImportsOf(files.get(path) ?? "")) {
+      if (specifier.startsWith(".")) loaded.add(normalize(join(dirname(path), specifier)));
+      else outside.add(specifier);
+    }
+  }
+  expect([...loaded]).toContain("http/server.ts");
+  // See docs/adr/0006.
+  expect([...outside].sort()).toEqual(["bun:ffi", "node:path"]);
+});
+
+/** What is loaded with a file: no types, and nothing behind `import()`. */
+function valueImportsOf(text: string): string[] {
+  return [...text.matchAll(/^(?:import|export) (?!type\b)[^"'`;]*?from "([^"]+)"/gm)].map((match) => match[1] ?? "");
+}
+
 test("no part of the daemon names a harness", async () => {
   const named = [...(await filesOfSrc())].filter(
     ([path, text]) => !MAY_NAME_HARNESSES.test(path) && HARNESS_NAMES.test(text),

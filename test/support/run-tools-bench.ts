@@ -75,6 +75,7 @@ export class RunToolsBench {
         issue: (questions, subagents) => this.#issue(questions, subagents),
         callBack: (call, signal) => new Promise((resolve) => this.carried.push({ call, signal, resolve })),
         check: async (schema, value) => compileSchema(schema).check(value),
+        mayAsk: false,
         responseSchemaOf: (toolName) => (toolName === "ask" ? { type: "string" } : null),
         emit: (chunks, waiting) => {
           if (waiting) {

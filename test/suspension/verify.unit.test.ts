@@ -342,10 +342,13 @@ describe("what comes in clear", () => {
       expiresAt: null,
       metadata: null,
     }),
-    "an approval": approvals({ approval: { id: "x", approved: true } }),
+    "an approval": approvals({ approval: { id: "i2", approved: true } }),
+    "an approval's response": () => ({
+      clear: { approvals: [{ type: "tool-approval-response", approvalId: "i2", approved: true }] },
+    }),
     "an approval request": (token) => ({
       clear: {
-        approvals: [{ type: "tool-approval-request", toolCallId: "toolu_2", approvalId: "x", signature: token }],
+        approvals: [{ type: "tool-approval-request", toolCallId: "toolu_2", approvalId: "i2", signature: token }],
       },
     }),
     "an approval with the tool's name beside it": approvals({ type: "dynamic-tool", toolName: DELETE.name }),
@@ -389,6 +392,17 @@ describe("what comes in clear", () => {
     "an approval of another input": [approvals({ input: { branch: "main" } }), /^input in clear/, "i2"],
     "an approval of another tool": [approvals({ type: "tool-connect_account" }), /^toolName in clear/, "i2"],
     "an approval of a call of nobody": [approvals({ toolCallId: "toolu_9" }), /of another suspension/],
+    "an approval of another id": [approvals({ approval: { id: "i1" } }), /^id in clear/, "i2"],
+    "an approval that denies what its answer approves": [
+      approvals({ approval: { id: "i2", approved: false } }),
+      /says otherwise/,
+      "i2",
+    ],
+    "an approval's response that denies what its answer approves": [
+      () => ({ clear: { approvals: [{ type: "tool-approval-response", approvalId: "i2", approved: false }] } }),
+      /says otherwise/,
+      "i2",
+    ],
     "another suspension in an answer": [metadata({ suspension: "other" }), /more than once, and not the same/],
     "a suspension that is no text in an answer": [metadata({ suspension: 5 }), /more than once, and not the same/],
     "another suspension in an interrupt": [

@@ -181,6 +181,33 @@ test("subagents that work on in the background are in the plan that is signed, t
   expect(bench.issued.at(-1)?.subagents).toEqual([{ toolCallId: "two", toolName: "agent", input: { prompt: "two" } }]);
 });
 
+test("a subagent whose output is closed by the end of the turn works on, and is in the plan", async () => {
+  const bench = new RunToolsBench();
+  const input = { prompt: "one" };
+  const output = { type: "tool-output-available", toolCallId: "one", output: "so far", providerExecuted: true };
+  await bench.print(...START, {
+    ...{ type: "tool-input-available", toolCallId: "one", toolName: "agent", input, providerExecuted: true },
+  });
+  await bench.print({ ...output, preliminary: true });
+  await bench.call("p", "pick");
+  await bench.print(output, { type: "finish-step" }, { type: "finish", finishReason: "tool-calls" });
+  await bench.tools.conclude(FINISHED);
+  expect(bench.issued.at(-1)?.subagents).toEqual([{ toolCallId: "one", toolName: "agent", input }]);
+});
+
+test("the plan is signed with a harness's own question also where the run has no tools", async () => {
+  const bench = new RunToolsBench({ specs: [], disposition: "native", mayAsk: true });
+  const input = { prompt: "one" };
+  await bench.print(...START, {
+    ...{ type: "tool-input-available", toolCallId: "one", toolName: "agent", input, providerExecuted: true },
+  });
+  await bench.print({ type: "tool-output-available", toolCallId: "one", output: "so far", preliminary: true });
+  const asked: HarnessInterrupt = { toolCallId: "q", toolName: "ask", input: {}, reason: "input_required" };
+  await bench.tools.conclude(FINISHED, [asked]);
+  expect(bench.outcomes).toMatchObject([{ type: "interrupt", interrupts: [{ toolCallId: "q" }] }]);
+  expect(bench.issued.at(-1)?.subagents).toEqual([{ toolCallId: "one", toolName: "agent", input }]);
+});
+
 test("of calls that nothing is reported of the newest alone may turn out to be subagents", async () => {
   const bench = new RunToolsBench();
   await bench.print(...START);

@@ -56,6 +56,16 @@ test("a request that nobody announces is told so after two seconds, and not a mo
   expect([bench.carried, bench.read.length, bench.counted]).toEqual([[], 1, ["made_up"]]);
 });
 
+test("requests without end do not fill the log", async () => {
+  const bench = new RunToolsBench();
+  for (let n = 0; n < 200; n++) await bench.request(`x${n}`, "look_up");
+  await bench.clock.advance(2000);
+  bench.tools.stop();
+  const said = bench.log.said.map(({ event }) => event).filter((event) => event.startsWith("tool request"));
+  expect(said.length).toBe(21);
+  expect(bench.log.said.at(-1)).toMatchObject({ event: "tool requests not believed", fields: { requests: 180 } });
+});
+
 test("an early request that is withdrawn is nobody's any more", async () => {
   const bench = new RunToolsBench();
   await bench.request("x", "look_up");

@@ -267,6 +267,19 @@ describe("the end", () => {
     });
   }
 
+  test("is no result of a call, and comes after that of a client that gets the same signal", async () => {
+    await using bench = await openBench();
+    await using client = await waitingClient(bench);
+    const before = client.lines.length;
+    client.process.kill("SIGTERM");
+    // A client needs a moment for its own end.
+    await Bun.sleep(300);
+    expect(client.process.exitCode).toBeNull();
+    expect(bench.withdrawn).toEqual([]);
+    expect(await client.exited).toEqual({ code: 0, signal: null });
+    expect(client.lines.slice(before)).toEqual([]);
+  });
+
   test("by SIGKILL leaves files, which the daemon removes", async () => {
     await using bench = await openBench();
     await using client = await waitingClient(bench);

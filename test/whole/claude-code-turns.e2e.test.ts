@@ -140,6 +140,19 @@ test("a daemon that is killed in mid-turn is closed by the next one, and the thr
   expect(next[0]?.preparation?.session).toBe("local");
 });
 
+test("a daemon that is killed takes its turns along, before another one comes to end them", async () => {
+  const marker = daemon.path("in-the-tool");
+  model.push(calls(["Bash", { command: `touch ${marker}; sleep 92`, description: "wait" }]));
+  const response = await daemon.dispatch({ runId: "r1", threadId: "t", input: input("Wait.") });
+  const text = response.text().catch(() => "");
+  await eventually(() => existsSync(marker));
+  expect((await processesOfRuns()).length).toBeGreaterThan(2);
+  await daemon.stop("SIGKILL");
+  await text;
+  await eventually(async () => (await processesOfRuns()).length === 0);
+  await daemon.launch();
+});
+
 test("a turn that is dispatched as soon as the outcome is read finds the whole conversation", async () => {
   for (const number of [1, 2, 3]) {
     model.push(says(`Answer ${number}.`));

@@ -52,7 +52,7 @@ const SDK_ENVIRONMENT = { CLAUDE_CODE_ENTRYPOINT: "sdk-ts", CLAUDE_CODE_SDK_READ
 
 /** The SDK's command line for the options that this harness uses. */
 export function commandLine(options: Options): string[] {
-  const { thinking, settings } = options;
+  const { thinking, settings, managedSettings } = options;
   const remote = Object.keys(options.mcpServers ?? {}).length > 0;
   const value = (flag: string, of: string | undefined): string[] => (of === undefined ? [] : [`${flag}=${of}`]);
   const list = (flag: string, of: readonly string[] | undefined): string[] =>
@@ -72,6 +72,8 @@ export function commandLine(options: Options): string[] {
     ...value("--fallback-model", options.fallbackModel),
     ...(options.includePartialMessages ? ["--include-partial-messages"] : []),
     ...(remote ? ["--await-initialize"] : []),
+    ...(options.strictMcpConfig ? ["--strict-mcp-config"] : []),
+    ...(managedSettings ? ["--managed-settings", JSON.stringify(managedSettings)] : []),
     ...(options.plugins ?? []).flatMap(({ path }) => value("--plugin-dir", path)),
     ...(settings === undefined
       ? []

@@ -59,12 +59,23 @@ export function queryOptions(turn: TurnRequest, start: StartChoices): Options {
       // Highest in rank: a checkout could otherwise turn the read-only hook off, or run shells from a skill.
       ...(turn.readonly ? { disableAllHooks: false, disableSkillShellExecution: true } : {}),
     },
+    // Servers of the checkout are programs that it starts, and say of themselves that they only read.
+    ...(turn.readonly ? { strictMcpConfig: true } : {}),
     ...permissions(turn, start),
     // Plugins' skills are read whatever that setting below says.
     ...(start.withoutSkills ? {} : { plugins: plugins(turn) }),
     // The one setting that keeps Claude Code from reading skills: `--disable-slash-commands` reads them all the same.
-    ...(start.withoutSkills ? { managedSettings: { strictPluginOnlyCustomization: ["skills"] } } : {}),
+    ...managed(turn, start),
   };
+}
+
+function managed(turn: TurnRequest, start: StartChoices): Pick<Options, "managedSettings"> {
+  const settings = {
+    ...(start.withoutSkills ? { strictPluginOnlyCustomization: ["skills" as const] } : {}),
+    // Hooks of the checkout run whatever shell they name.
+    ...(turn.readonly ? { allowManagedHooksOnly: true } : {}),
+  };
+  return Object.keys(settings).length > 0 ? { managedSettings: settings } : {};
 }
 
 function plugins(turn: TurnRequest): SdkPluginConfig[] {

@@ -16,6 +16,11 @@ const EXIT_USAGE = 2;
 const EXIT_INTERNAL = 70;
 
 const PARENT_POLL_MS = 400;
+/**
+ * A run that is stopped sends its signal to all of its processes at once. The client is to go first: of a call whose server
+ * is gone it records a failure, and may ask the model what to do about it.
+ */
+const CLIENT_FIRST_MS = 800;
 /** For the files of the calls that wait, and for what was written to be taken. */
 const LAST_STEPS_MS = 500;
 /** The arguments of a call may be as large, and it still hears that they are too large. */
@@ -58,6 +63,10 @@ export async function runShim(program: ShimProgram): Promise<number> {
     program.writeError(SHIM_USAGE);
     return EXIT_USAGE;
   }
+  let isStopped = false;
+  program.onSignal(() => {
+    isStopped = true;
+  });
   const ended = whenToEnd(program, say);
   const opening = openAsker({ ...options, say });
   opening.catch(() => {}); // Told below.
@@ -71,7 +80,13 @@ export async function runShim(program: ShimProgram): Promise<number> {
   try {
     asker = await opening;
     const tools = await readTools(asker.folder, say);
-    server = serveTools({ ...options, version: program.version, tools, ask: asker.ask });
+    server = serveTools({
+      ...options,
+      version: program.version,
+      tools,
+      ask: asker.ask,
+      isStopped: () => isStopped,
+    });
   } catch (error) {
     say(`cannot serve the tools of this run: ${messageOf(error)}`);
     return EXIT_UNABLE;
@@ -94,7 +109,7 @@ function whenToEnd({ stdin, stdout, parent, onSignal, onFault }: ShimProgram, sa
   for (const event of ["end", "close", "error"]) stdin.on(event, () => resolve(0));
   // EPIPE: the client is gone.
   stdout.on("error", () => resolve(0));
-  onSignal(() => resolve(0));
+  onSignal(() => void setTimeout(() => resolve(0), CLIENT_FIRST_MS));
   onFault((error) => {
     say(`a fault: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}`);
     resolve(EXIT_INTERNAL);

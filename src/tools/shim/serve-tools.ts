@@ -23,6 +23,8 @@ export interface ServeToolsOptions {
   /** Of every tool in the list. */
   readonly toolMeta: Readonly<Record<string, unknown>>;
   readonly progressMs: number;
+  /** With its client: that is not to record the end as the result of a call, and go on with it. */
+  readonly isStopped: () => boolean;
 }
 
 /** The protocol's own schema rebuilds the arguments, and loses a key like `__proto__` on the way. */
@@ -32,7 +34,7 @@ const CallRequest = z.object({
 });
 
 export function serveTools(options: ServeToolsOptions): Server {
-  const { version, tools, ask, callIdMeta, endTurnMeta, toolMeta, progressMs } = options;
+  const { version, tools, ask, callIdMeta, endTurnMeta, toolMeta, progressMs, isStopped } = options;
   const server = new Server(
     { name: "dispatchd", version },
     // Nothing is asked of the client that would have to be validated; the usual validator takes time to be made.
@@ -49,6 +51,7 @@ export function serveTools(options: ServeToolsOptions): Server {
     try {
       const call = { toolName: params.name, args: params.arguments ?? {} };
       const result = await ask({ ...call, toolCallId: isId(toolCallId) ? toolCallId : "" }, signal);
+      if (result.type === "cancelled" && isStopped()) return await NEVER;
       return resultOf(result, params.name, endTurnMeta);
     } finally {
       stopTelling();
@@ -57,6 +60,7 @@ export function serveTools(options: ServeToolsOptions): Server {
   return server;
 }
 
+const NEVER = new Promise<never>(() => {});
 const NEVER_VALID = { valid: false, data: undefined, errorMessage: "nothing is validated here" } as const;
 
 function describe(
