@@ -6,7 +6,7 @@ import type { StateDir } from "./dispatch/state-dir.ts";
 import { createSuspensions } from "./dispatch/suspensions.ts";
 import { createLargeJson } from "./frames/large-lines.ts";
 import type { HarnessRegistry } from "./harness/registry.ts";
-import { createHarnessRegistry } from "./harness/registry.ts";
+import { createHarnessRegistry, settleConfigFolder } from "./harness/registry.ts";
 import type { TokenAuth } from "./http/auth.ts";
 import { isConnectionOpen } from "./http/connection-state.ts";
 import type { LoadedRoutes } from "./http/router.ts";
@@ -51,7 +51,10 @@ export interface Parts {
   close(): void;
 }
 
-export async function buildParts(options: PartsOptions): Promise<Parts> {
+export async function buildParts(given: PartsOptions): Promise<Parts> {
+  const { config: settled, warning } = await settleConfigFolder(given.config, orgRootOf(given.config.appRoot));
+  if (warning !== undefined) given.log.warn("configuration", { warning });
+  const options = { ...given, config: settled };
   const { config, clock, log, redactor, selfArgv, selfCommand, state, nonce, earlierNonces, auth, server } = options;
   // The heaviest, one after the other: /health is answered in between.
   const input = await import("./dispatch/input.ts");

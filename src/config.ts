@@ -97,6 +97,8 @@ const OF_THE_RUNTIME = "BUN_";
 /** Of the allow-list and of a run's own variables, these never reach a harness. */
 const NEVER_PASSED = [OF_THE_RUNTIME, "DAEMON_", "SUSPENSION_", "SESSION_"] as const;
 
+export const NOT_BELOW_ORG = "must not be below APP_ROOT/org: it has to be on the pod's own disk";
+
 export class ConfigError extends Error {
   constructor(readonly problems: readonly string[]) {
     super(`configuration: ${problems.join("; ")}`);
@@ -179,7 +181,7 @@ export function loadConfig(sources: ConfigSources): Config {
   const orgRoot = join(appRoot, "org");
   const onOwnDisk = (name: string, path: string): void => {
     if (!`${path}/`.startsWith(`${orgRoot}/`)) return;
-    problems.push(`${name} must not be below APP_ROOT/org: it has to be on the pod's own disk`);
+    problems.push(`${name} ${NOT_BELOW_ORG}`);
   };
   onOwnDisk("STATE_DIR", stateDir);
   const sidecarFile = (name: string): string | null => {

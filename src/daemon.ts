@@ -7,7 +7,7 @@
  */
 import type { Parts } from "./build-parts.ts";
 import type { Clock } from "./clock/port.ts";
-import type { Config } from "./config.ts";
+import { type Config, ConfigError } from "./config.ts";
 import { errnoOf, messageOf } from "./errors.ts";
 import { TokenAuth } from "./http/auth.ts";
 import { startServer } from "./http/server.ts";
@@ -33,7 +33,7 @@ export interface Daemon {
   readonly url: string;
   /** Ends all runs and stops listening; resolves within about 18 s, 28 s with an org volume. */
   stop(): Promise<void>;
-  /** Rejects when the daemon cannot go on: what an earlier one left could not be closed. */
+  /** Rejects when the daemon cannot go on: what an earlier one left could not be closed, or a setting leads astray. */
   readonly failed: Promise<never>;
 }
 
@@ -102,6 +102,8 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
   const failed = begun.then(
     () => new Promise<never>(() => {}),
     (error: unknown) => {
+      // What only a look at the disk tells: the same to the operator as what the settings say by themselves.
+      if (error instanceof ConfigError) throw error;
       throw new StartError(`the state folder cannot be used: ${messageOf(error)}`);
     },
   );

@@ -32,8 +32,8 @@ export interface Output {
   readonly columns: number | undefined;
   /** Aborts when nobody reads any more. */
   readonly closed: AbortSignal;
-  /** Resolves when the text is on its way; also when nobody reads. */
-  write(text: string): Promise<void>;
+  /** Resolves when it is on its way; also when nobody reads. Bytes are written as they are. */
+  write(piece: string | Uint8Array): Promise<void>;
 }
 
 /** One subcommand, loaded when it is called for. */

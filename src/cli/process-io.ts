@@ -48,10 +48,10 @@ function outputOf(stream: WriteStream): Output {
     isTTY: stream.isTTY === true,
     columns: stream.columns,
     closed: closed.signal,
-    write(text) {
-      if (text === "" || closed.signal.aborted) return Promise.resolve();
+    write(piece) {
+      if (piece.length === 0 || closed.signal.aborted) return Promise.resolve();
       return new Promise((resolve) => {
-        stream.write(text, (error) => {
+        stream.write(piece, (error) => {
           if (error) closed.abort();
           resolve();
         });

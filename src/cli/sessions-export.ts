@@ -35,10 +35,8 @@ export async function exportSession(
 }
 
 async function printFile(file: ExportedFile, io: CliIo): Promise<number> {
-  // Pieces end anywhere, also within a character.
-  const decoder = new TextDecoder();
-  for await (const piece of file.pieces) await io.stdout.write(decoder.decode(piece, { stream: true }));
-  await io.stdout.write(decoder.decode());
+  // As bytes: not all of them need be text, and a transcript may begin with a mark of its encoding.
+  for await (const piece of file.pieces) await io.stdout.write(piece);
   return SESSIONS_EXIT.ok;
 }
 

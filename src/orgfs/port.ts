@@ -62,6 +62,8 @@ export interface OrgFs {
     input: OrgJobInput<J>,
     options: JobOptions<OrgJobOutput<J>>,
   ): Promise<FlightResult<OrgJobOutput<J>>>;
+  /** A flight of this lane was given up and its process cannot die: what it hangs at may hold up the next one too. */
+  isStuck(lane: string): boolean;
   /** For /health and the metrics: of each volume that was flown to. */
   state(): Readonly<Record<string, { readonly breaker: "closed" | "open" | "probing"; readonly stuck: number }>>;
   stop(): void;

@@ -32,6 +32,8 @@ export function createOrgFs({ clock, log, metrics, workerArgv, mountPathOf, guar
   const lanes = createLanes();
   const volumes = new Map<string, Volume>();
   const workers = new Set<WorkerProcess>();
+  /** Of each lane, how many of its workers cannot die. */
+  const stuck = new Map<string, number>();
   const stopped = new AbortController();
 
   function volumeOf(name: string): Volume {
@@ -86,7 +88,14 @@ export function createOrgFs({ clock, log, metrics, workerArgv, mountPathOf, guar
       const answer = await Promise.race([worker.answer, ending.came]);
       if (!answer) {
         giveUp(worker, job, volume, ending.type === "overdue");
-        within(LANE_GRACE_MS, worker.gone, giveBack);
+        const cancelWait = clock.after(LANE_GRACE_MS, () => {
+          if (lane !== undefined) noteStuck(lane, worker);
+          giveBack();
+        });
+        worker.gone.then(() => {
+          cancelWait();
+          giveBack();
+        });
         if (ending.type === "overdue") {
           log.warn("org flight overdue", { job, afterMs: elapsed(), pid: worker.pid });
           volume.overdue();
@@ -109,17 +118,18 @@ export function createOrgFs({ clock, log, metrics, workerArgv, mountPathOf, guar
     volume.watch(worker, job, overdue);
   }
 
-  /** Calls `fn` when the promise resolves, and before that when the time is over. */
-  function within(ms: number, promise: Promise<void>, fn: () => void): void {
-    const cancel = clock.after(ms, fn);
-    promise.then(() => {
-      cancel();
-      fn();
+  function noteStuck(lane: string, worker: WorkerProcess): void {
+    stuck.set(lane, (stuck.get(lane) ?? 0) + 1);
+    worker.gone.then(() => {
+      const left = (stuck.get(lane) ?? 1) - 1;
+      if (left > 0) stuck.set(lane, left);
+      else stuck.delete(lane);
     });
   }
 
   return {
     fly,
+    isStuck: (lane) => stuck.has(lane),
     state: () =>
       Object.fromEntries(
         [...volumes].map(([name, { breaker, stuck }]) => [name, { breaker: breaker.state, stuck }] as const),

@@ -24,7 +24,7 @@ export interface Choice {
   readonly source: "local" | "stored" | "none";
   readonly pick?: LastSave;
   readonly blind: boolean;
-  /** Why it is blind; of one that is not, what of the run that is taken is lost. */
+  /** Why it is blind; of one that is not, what of the run that is taken is lost, or why what is there is not to be relied on. */
   readonly reason?: string;
   /** Names above the pick that are no whole saves: none of them makes the new run give way. */
   readonly passedOver?: readonly SaveName[];

@@ -7,7 +7,7 @@ import { lstat, open, readdir, readlink, realpath } from "node:fs/promises";
 import { join } from "node:path";
 import { errnoOf } from "../errors.ts";
 import type { SessionFiles } from "../harness/port.ts";
-import type { LocalFile, LocalFiles } from "./local-files.ts";
+import { ifReadable, type LocalFile, type LocalFiles } from "./local-files.ts";
 import { isSessionId, kindOfPath, MAX_SIDE_FILES, patternOf } from "./session-paths.ts";
 
 const READ = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
@@ -21,22 +21,23 @@ interface Found extends LocalFile {
 export function diskLocalFiles(configDir: string, files: SessionFiles): LocalFiles {
   return {
     async find(sessionId) {
-      if (!isSessionId(sessionId)) return [];
+      if (!isSessionId(sessionId)) return { files: [], unreadable: [] };
       const mains: Found[] = [];
       for (const path of await expand(configDir, patternOf(files.main, sessionId))) {
-        const file = await regularFile(configDir, path);
+        const file = await ifOpen(() => regularFile(configDir, path));
         if (file && file.bytes > 0) mains.push(file);
       }
       // Two folders may hold the same id: the one that was written last is the conversation.
       const [main] = mains.sort((a, b) => b.modifiedAt - a.modifiedAt);
-      if (!main) return [];
-      const side: Found[] = [];
+      if (!main) return { files: [], unreadable: [] };
+      const beside: Beside = { files: [], unreadable: [] };
       for (const path of await expand(configDir, patternOf(files.side, sessionId))) {
-        await collect(configDir, path, side, MAX_DEPTH);
+        if (await ifOpen(() => isFolder(join(configDir, path)))) await collect(configDir, path, beside, MAX_DEPTH);
       }
-      const known = side.filter(({ path }) => kindOfPath(path, files, sessionId) === "side");
+      const known = beside.files.filter(({ path }) => kindOfPath(path, files, sessionId) === "side");
       known.sort((a, b) => (a.path < b.path ? -1 : 1));
-      return [main, ...known].map(({ path, bytes, inode, changedAt }) => ({ path, bytes, inode, changedAt }));
+      const all = [main, ...known].map(({ path, bytes, inode, changedAt }) => ({ path, bytes, inode, changedAt }));
+      return { files: all, unreadable: beside.unreadable };
     },
     async read(path, from, to) {
       const bytes = Buffer.allocUnsafe(to - from);
@@ -76,14 +77,26 @@ async function expand(root: string, pattern: readonly string[]): Promise<string[
   return paths;
 }
 
-async function collect(root: string, folder: string, into: Found[], depth: number): Promise<void> {
-  if (depth === 0 || !(await isFolder(join(root, folder)))) return;
-  for (const entry of await entriesOf(join(root, folder))) {
-    if (into.length >= MAX_SIDE_FILES) return;
+/** What lies beside a transcript. */
+interface Beside {
+  readonly files: Found[];
+  readonly unreadable: string[];
+}
+
+async function collect(root: string, folder: string, into: Beside, depth: number): Promise<void> {
+  if (depth === 0) return;
+  // Read by name alone, it would be that of a link.
+  const look = async () => ((await isFolder(join(root, folder))) ? await entriesOf(join(root, folder)) : []);
+  const entries = await ifReadable(look);
+  if (!entries) into.unreadable.push(folder);
+  for (const entry of entries ?? []) {
+    if (into.files.length + into.unreadable.length >= MAX_SIDE_FILES) return;
     const path = join(folder, entry.name);
     if (entry.isDirectory()) await collect(root, path, into, depth - 1);
-    const file = entry.isFile() ? await regularFile(root, path) : undefined;
-    if (file) into.push(file);
+    if (!entry.isFile()) continue;
+    const found = await ifReadable(async () => ({ file: await regularFile(root, path) }));
+    if (!found) into.unreadable.push(path);
+    else if (found.file) into.files.push(found.file);
   }
 }
 
@@ -100,6 +113,16 @@ async function isFolder(path: string): Promise<boolean> {
 
 async function entriesOf(path: string) {
   return (await ifThere(() => readdir(path, { withFileTypes: true }))) ?? [];
+}
+
+/** Of the folders that a session may be in, one that is closed to us has none that we could go on with. */
+async function ifOpen<T>(look: () => Promise<T>): Promise<T | undefined> {
+  try {
+    return await look();
+  } catch (error) {
+    if (errnoOf(error) === "EACCES") return undefined;
+    throw error;
+  }
 }
 
 async function ifThere<T>(look: () => Promise<T>): Promise<T | undefined> {

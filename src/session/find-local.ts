@@ -15,6 +15,10 @@ export interface LocalFinding {
   readonly found: FoundSession;
 }
 
+/** A harness may name a session and never write it. */
+export const NEVER_WRITTEN =
+  "the session that the harness named has no transcript: the thread stays with the one before";
+
 /** The session that the thread's pointer names, or without one the caller; its transcript has to be there. */
 export async function findLocal(
   { threadId, harness, input }: BeginOrder,
@@ -25,16 +29,19 @@ export async function findLocal(
   const fresh = (reason: string): LocalFinding => ({ found: { state: "fresh", reason } });
   const pointer = await pointers.read(threadId);
   if (pointer && pointer.harness !== harness.id) return fresh("the thread's session belongs to another harness");
-  const id = pointer?.sessionId ?? input.harness?.sessionId ?? undefined;
-  if (id === undefined) return { found: { state: "fresh" } };
-  if (sessionFiles && !isSessionId(id)) return fresh("input.harness.sessionId cannot be the id of a session");
-  if (sessionFiles && !(await findTranscript(harness.configDir, sessionFiles, id))) {
+  const named = pointer?.sessionId ?? input.harness?.sessionId ?? undefined;
+  if (named === undefined) return { found: { state: "fresh" } };
+  if (sessionFiles && !isSessionId(named)) return fresh("input.harness.sessionId cannot be the id of a session");
+  const isHere = async (id: string | undefined): Promise<boolean> =>
+    !sessionFiles || (id !== undefined && (await findTranscript(harness.configDir, sessionFiles, id)) !== undefined);
+  const id = (await isHere(named)) ? named : pointer?.earlier;
+  if (id === undefined || !(await isHere(id))) {
     return fresh("the transcript of the thread's session is not on this pod");
   }
   if (sessionFiles && !(await owners.claim(id, threadId, "held"))) {
     return fresh("the session belongs to another thread of this pod");
   }
-  return { id, found: { id, state: "local" } };
+  return { id, found: { id, state: "local", ...(id === named ? {} : { reason: NEVER_WRITTEN }) } };
 }
 
 /** Which saves it stands for. */

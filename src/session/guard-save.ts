@@ -2,9 +2,9 @@
 import { readHead, type SaveSource } from "./read-save.ts";
 import { compareSaves, isMarked, nextTurn, placeOf, runKeyOf, type SaveName } from "./save-name.ts";
 import { otherUser, type SuspensionUse } from "./suspension-uses.ts";
-import { keyOfRun, type SavingRun, type ThreadState } from "./thread-state.ts";
+import { keyOfRun, nextName, type SavingRun, type ThreadState } from "./thread-state.ts";
 
-/** Runs whose heads are looked at before a suspension is used. */
+/** Runs whose heads are looked at before a suspension is used, and names before a run gives way. */
 const MAX_OTHERS = 8;
 
 export type WritingState = ThreadState & { readonly run: SavingRun };
@@ -23,9 +23,31 @@ export function inPlace(state: WritingState, names: readonly SaveName[]): Writin
  * True when another run's save is above. A marked one ends no unmarked run: it may be of a run that began before and saw
  * the store later. Which of the two a reader takes is decided by what the marked one descends from, and not here.
  */
-export function passes(name: SaveName, next: SaveName): boolean {
+function passes(name: SaveName, next: SaveName): boolean {
   if (runKeyOf(name) === runKeyOf(next) || compareSaves(name, next) < 0) return false;
   return !isMarked(name) || isMarked(next);
+}
+
+/**
+ * The newest save above, and names there that are nobody's for good. A name alone ends no run: whoever can write into the
+ * store can form one. What is cut or cannot be read may be a save that is on its way: a later flight looks again, and what
+ * is saved meanwhile has its place below.
+ */
+export async function whoPassed(
+  source: SaveSource,
+  { run }: WritingState,
+  names: readonly SaveName[],
+): Promise<{ readonly by?: SaveName; readonly nobodys: readonly SaveName[] }> {
+  const next = nextName(run);
+  const above = names.filter((name) => passes(name, next) && !run.passedOver?.includes(name));
+  const looked = above.sort(compareSaves).reverse().slice(0, MAX_OTHERS);
+  const heads = await Promise.all(looked.map((name) => readHead(source, name)));
+  const by = looked.find((_, index) => heads[index]?.type === "head");
+  const nobodys = looked.filter((_, index) => {
+    const result = heads[index];
+    return result?.type === "no-file" || (result?.type === "bad" && !result.cut);
+  });
+  return { ...(by === undefined ? {} : { by }), nobodys };
 }
 
 /** Of two pods that were given one suspension, the later to list sees what the earlier wrote: as far as a volume tells. */

@@ -50,10 +50,10 @@ async function restoreFrom(folder: string, order: OlderOrder, staging: Staging):
     const session = order.session ?? (await newestSession(folder, files));
     if (session === undefined || !isSessionId(session)) continue;
     const local = diskLocalFiles(folder, files);
-    const found = await local.find(session);
+    const { files: found, unreadable } = await local.find(session);
     if (found.length === 0) continue;
     const placed: StoredFile[] = [];
-    const leftOut: string[] = [];
+    const leftOut = [...unreadable];
     let bytes = 0;
     for (const file of found) {
       const number = placed.length;

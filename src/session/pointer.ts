@@ -8,6 +8,8 @@ export interface Pointer {
   readonly sessionId: string;
   /** The program that the session belongs to: another one cannot go on with it. */
   readonly harness: string;
+  /** The session before it, which the thread goes on with if that one's transcript never comes. */
+  readonly earlier?: string;
 }
 
 export interface Pointers {
@@ -24,9 +26,9 @@ export function createPointers(folder: string): Pointers {
     async read(threadId) {
       const record = parseRecord(await readIfThere(path(threadId)));
       if (record?.threadId !== threadId) return undefined;
-      const { sessionId, harness } = record;
+      const { sessionId, harness, earlier } = record;
       if (typeof sessionId !== "string" || typeof harness !== "string") return undefined;
-      return { threadId, sessionId, harness };
+      return { threadId, sessionId, harness, ...(typeof earlier === "string" ? { earlier } : {}) };
     },
     write: (pointer) => inOrder(() => writeWhole(path(pointer.threadId), JSON.stringify(pointer))),
     remove: (threadId) => inOrder(() => rm(path(threadId), { force: true })),

@@ -74,8 +74,15 @@ export interface SessionRun {
   /** Resolves when the pointer of the newest noted session is written, or cannot be. */
   pointerWritten(): Promise<void>;
   startCheckpoints(): void;
-  /** Resolves within `deadlineMs`. */
-  save(options: { readonly deadlineMs: number; readonly signal?: AbortSignal }): Promise<Settled>;
+  /**
+   * Resolves within `deadlineMs`; within about 2 s where an earlier flight of the thread hangs, unless it `isLast`: nothing
+   * is tried after it.
+   */
+  save(options: {
+    readonly deadlineMs: number;
+    readonly isLast?: boolean;
+    readonly signal?: AbortSignal;
+  }): Promise<Settled>;
   /** Ends the checkpoints of a run that is not saved. */
   stop(): void;
 }

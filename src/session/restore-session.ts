@@ -48,6 +48,8 @@ export interface RestoreReport {
   readonly used?: readonly SuspensionUse[];
   /** When `choice.source` is "stored". */
   readonly restored?: Restored;
+  /** It is not sealed, though there are keys. */
+  readonly unsealed?: true;
 }
 
 export interface Restored {

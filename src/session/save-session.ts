@@ -1,13 +1,13 @@
 /**
- * The save flight, in the worker: lists the folder, gives up if another run's save is above its own, plans, writes, and
+ * The save flight, in the worker: lists the folder, gives up if a save of another run is above its own, plans, writes, and
  * then deletes. It may be killed anywhere. What it wrote is in the state file before the next step; a name is taken there
  * before it is used, so that nothing that comes late on the volume can fall on a file of somebody's.
  */
-import { inPlace, passes, type WritingState, whoUsed } from "./guard-save.ts";
+import { inPlace, type WritingState, whoPassed, whoUsed } from "./guard-save.ts";
 import { listSaves } from "./list-saves.ts";
-import type { LocalFile, LocalFiles } from "./local-files.ts";
+import { ifReadable, type LocalFile, type LocalFiles } from "./local-files.ts";
 import { KEEP_OWN, LOST_AFTER_MS, planDeletions } from "./plan-deletions.ts";
-import { filesToGather, planSegments, type SegmentPlan } from "./plan-segments.ts";
+import { type FilePlan, isStored, keptFile, planFiles } from "./plan-files.ts";
 import { MAX_TEXT_BYTES, type SaveSource } from "./read-save.ts";
 import { encodeFrames, encodeSave, hashOf } from "./save-file.ts";
 import { type HeadFile, LINE_RUNS } from "./save-head.ts";
@@ -20,7 +20,6 @@ import {
   type Segment,
   type StateFile,
   type StoredFile,
-  sizeOf,
   TAIL_BYTES,
   type ThreadState,
 } from "./thread-state.ts";
@@ -46,13 +45,13 @@ export type SaveReport =
       readonly name: SaveName;
       readonly bytes: number;
       readonly deleted: number;
-      /** Files beside the transcript that are too large for a save; absent when there are none. */
+      /** Files beside the transcript that cannot be read, or are too large for a save; absent when there are none. */
       readonly leftOut?: readonly string[];
     }
   /** The newest save holds all of it already. */
   | { readonly type: "unchanged"; readonly name: SaveName }
   | { readonly type: "no-transcript" }
-  /** Another run's save is above. This run saves no more. */
+  /** A save of another run is above. This run saves no more. */
   | { readonly type: "passed"; readonly by: SaveName }
   /** The thread's state belongs to a later run of this pod. */
   | { readonly type: "superseded" }
@@ -64,11 +63,6 @@ const AT_A_TIME = 16;
 
 /** Text of one file of the store at most; more news makes several. */
 const FILE_TEXT_BYTES = 32 << 20;
-
-interface FilePlan extends SegmentPlan {
-  readonly file: LocalFile;
-  readonly stored: StoredFile | undefined;
-}
 
 interface Piece {
   readonly file: LocalFile;
@@ -115,7 +109,8 @@ async function saveAs(
 ): Promise<SaveReport> {
   let state = begun;
   if (state.run.passedBy) return { type: "passed", by: state.run.passedBy };
-  const { found, leftOut } = fitting(await local.find(order.session), order.maxTextBytes ?? MAX_TEXT_BYTES);
+  const { files, unreadable } = await local.find(order.session);
+  const { found, leftOut } = fitting(files, order.maxTextBytes ?? MAX_TEXT_BYTES);
   if (found.length === 0) return { type: "no-transcript" };
 
   // What is referred to is known without the listing: a mount answers both in the time of one.
@@ -127,15 +122,18 @@ async function saveAs(
   const next = nextName(state.run);
   const usedBy = order.claim && (await whoUsed(source, order.claim, names, next));
   if (usedBy !== undefined) return { type: "used", by: usedBy };
-  const by = names.find((name) => passes(name, next) && !state.run.passedOver?.includes(name));
+  const { by, nobodys } = await whoPassed(source, state, names);
   if (by) {
     await stateFile.write({ ...state, run: { ...state.run, passedBy: by } });
     return { type: "passed", by };
   }
+  if (nobodys.length > 0) {
+    const passedOver = [...(state.run.passedOver ?? []), ...nobodys];
+    state = { ...state, run: { ...state.run, passedOver } };
+  }
 
-  const planned: FilePlan[] = [];
-  for (const file of found) planned.push(await planFile(file, state, present, local));
-  const plans = gather(planned);
+  const { plans, leftOut: notPlanned } = await planFiles(found, state, present, local);
+  leftOut.push(...unreadable, ...notPlanned);
   const { last } = state;
   const { used = [] } = order;
   const stands =
@@ -163,6 +161,7 @@ async function saveAs(
     const written = await writeFile(source, local, name, state, group, isLast ? { used } : "part");
     state = isLast ? { ...withLast(written.state, name), used } : written.state;
     bytes += written.bytes;
+    leftOut.push(...written.leftOut);
     await stateFile.write(state);
   }
   const deleted = await deleteOld(source, [...names, name], state, now(), order.keepOwn);
@@ -197,77 +196,6 @@ async function presentSaves({ folder }: SaveSource, state: ThreadState): Promise
   return new Set(names.filter((name, index) => facts[index]?.bytes === state.saves[name]));
 }
 
-async function planFile(
-  file: LocalFile,
-  state: WritingState,
-  present: ReadonlySet<string>,
-  local: LocalFiles,
-): Promise<FilePlan> {
-  const stored = state.files.find(({ path }) => path === file.path);
-  let segments: readonly Segment[] = stored?.segments ?? [];
-  // Most runs make one save: by their own count alone each would look at the same segment.
-  const turn = state.run.turn + state.run.number;
-  if (stored && !isUntouched(file, stored) && !(await hasOnlyGrown(file, stored, turn, local))) {
-    segments = await unchangedPrefix(file, segments, local);
-  }
-  const lost = segments.findIndex(({ save }) => !present.has(save));
-  if (lost >= 0) segments = segments.slice(0, lost);
-  return { file, stored, ...planSegments(segments, file.bytes) };
-}
-
-/** The transcript's own segments are few by themselves. */
-function gather([main, ...side]: readonly FilePlan[]): FilePlan[] {
-  if (!main) return [];
-  const anew = filesToGather(side.map(({ file, kept }) => ({ bytes: file.bytes, kept })));
-  const planned = side.map((plan, index) =>
-    anew.has(index) ? { ...plan, ...planSegments([], plan.file.bytes) } : plan,
-  );
-  return [main, ...planned];
-}
-
-/** Hundreds of files lie beside a transcript, and most of them for ever as they were written. */
-function isUntouched(file: LocalFile, { segments, inode, changedAt }: StoredFile): boolean {
-  return inode === file.inode && changedAt === file.changedAt && sizeOf(segments) === file.bytes;
-}
-
-/** Growth is believed of the same file, not shorter, whose end is unchanged; one old segment is looked at, in turn. */
-async function hasOnlyGrown(file: LocalFile, stored: StoredFile, turn: number, local: LocalFiles): Promise<boolean> {
-  const { segments, inode, tailHash } = stored;
-  const covered = sizeOf(segments);
-  if (inode !== file.inode || file.bytes < covered) return false;
-  if (hashOf(await local.read(file.path, Math.max(0, covered - TAIL_BYTES), covered)) !== tailHash) return false;
-  const looked = segments[turn % Math.max(1, segments.length)];
-  if (!looked) return true;
-  const from = sizeOf(segments.slice(0, segments.indexOf(looked)));
-  return hashOf(await local.read(file.path, from, from + looked.size)) === looked.hash;
-}
-
-async function unchangedPrefix(
-  file: LocalFile,
-  segments: readonly Segment[],
-  local: LocalFiles,
-): Promise<readonly Segment[]> {
-  let from = 0;
-  for (const [index, { size, hash }] of segments.entries()) {
-    const to = from + size;
-    if (to > file.bytes || hashOf(await local.read(file.path, from, to)) !== hash) return segments.slice(0, index);
-    from = to;
-  }
-  return segments;
-}
-
-function isStored({ kept, ranges, stored }: FilePlan): boolean {
-  return stored !== undefined && ranges.length === 0 && kept.length === stored.segments.length;
-}
-
-/** What is certainly stored of a file, before anything is written. */
-function keptFile({ file, kept, stored }: FilePlan): StoredFile {
-  const whole = stored !== undefined && kept.length === stored.segments.length;
-  // Of a prefix the end is not known by heart: the next flight hashes its segments, unless this one gets further.
-  const { path, inode, changedAt } = file;
-  return { path, inode, changedAt, segments: kept, tailHash: whole ? stored.tailHash : "" };
-}
-
 /** The main transcript's pieces first. An empty last group still makes a save. */
 function groupPieces(plans: readonly FilePlan[]): Piece[][] {
   const groups: Piece[][] = [[]];
@@ -293,22 +221,22 @@ async function writeFile(
   state: WritingState,
   pieces: readonly Piece[],
   kind: "part" | { readonly used: readonly SuspensionUse[] },
-): Promise<{ state: WritingState; bytes: number }> {
-  const texts: Uint8Array[] = [];
-  for (const { file, from, to } of pieces) texts.push(await local.read(file.path, from, to));
+): Promise<{ state: WritingState; bytes: number; leftOut: string[] }> {
+  const { read, leftOut } = await readPieces(pieces, state, local);
+  const texts = read.flatMap(({ texts }) => texts);
   const frames = encodeFrames(name, texts, source.sealer);
-  const added = pieces.map((piece, index): { path: string; segment: Segment } => {
+  const segments = texts.map((text, index): Segment => {
     const { frame = new Uint8Array(), at = 0 } = frames[index] ?? {};
-    const text = texts[index] ?? new Uint8Array();
-    const segment = { save: name, at, length: frame.length, size: text.length, hash: hashOf(text) };
-    return { path: piece.file.path, segment };
+    return { save: name, at, length: frame.length, size: text.length, hash: hashOf(text) };
   });
-  const files: StoredFile[] = [];
-  for (const file of state.files) {
-    const mine = added.filter(({ path }) => path === file.path).map(({ segment }) => segment);
-    if (mine.length === 0) files.push(file);
-    else files.push(await withSegments(file, [...file.segments, ...mine], local));
-  }
+  const added = new Map(
+    read.map(({ path, texts, tailHash }) => [path, { own: segments.splice(0, texts.length), tailHash }]),
+  );
+  const files = state.files.flatMap((file): StoredFile[] => {
+    if (leftOut.includes(file.path)) return [];
+    const { own = [], tailHash = file.tailHash } = added.get(file.path) ?? {};
+    return [{ ...file, segments: [...file.segments, ...own], tailHash }];
+  });
   const { session = { id: "", harness: "" }, run, line } = state;
   const facts = { thread: source.threadId, session: session.id, harness: session.harness };
   const saves = refsOf(files).filter((save) => save !== name);
@@ -333,13 +261,43 @@ async function writeFile(
   const lengths: Record<string, number> = {};
   for (const save of saves) lengths[save] = state.saves[save] ?? 0;
   if (refsOf(files).includes(name)) lengths[name] = bytes;
-  return { state: { ...state, files, saves: lengths }, bytes };
+  return { state: { ...state, files, saves: lengths }, bytes, leftOut };
 }
 
-async function withSegments(file: StoredFile, segments: readonly Segment[], local: LocalFiles): Promise<StoredFile> {
-  const covered = sizeOf(segments);
-  const tail = await local.read(file.path, Math.max(0, covered - TAIL_BYTES), covered);
-  return { ...file, segments, tailHash: hashOf(tail) };
+interface ReadFile {
+  readonly path: string;
+  readonly texts: readonly Uint8Array[];
+  readonly tailHash: string;
+}
+
+/** By file, in order. What of the files beside the transcript cannot be read is left out, as a whole. */
+async function readPieces(
+  pieces: readonly Piece[],
+  { files }: WritingState,
+  local: LocalFiles,
+): Promise<{ read: ReadFile[]; leftOut: string[] }> {
+  const [main] = files;
+  const byPath = new Map<string, Piece[]>(files.map(({ path }) => [path, []]));
+  // Of a file that was left out of a part there is nothing to come.
+  for (const piece of pieces) byPath.get(piece.file.path)?.push(piece);
+  const read: ReadFile[] = [];
+  const leftOut: string[] = [];
+  for (const [path, own] of byPath) {
+    if (own.length === 0) continue;
+    const readOwn = (): Promise<ReadFile> => readFile(path, own, local);
+    const file = path === main?.path ? await readOwn() : await ifReadable(readOwn);
+    if (file) read.push(file);
+    else leftOut.push(path);
+  }
+  return { read, leftOut };
+}
+
+async function readFile(path: string, pieces: readonly Piece[], local: LocalFiles): Promise<ReadFile> {
+  const texts: Uint8Array[] = [];
+  for (const { from, to } of pieces) texts.push(await local.read(path, from, to));
+  const covered = pieces.at(-1)?.to ?? 0;
+  const tail = await local.read(path, Math.max(0, covered - TAIL_BYTES), covered);
+  return { path, texts, tailHash: hashOf(tail) };
 }
 
 function headFile({ path, segments }: StoredFile, saves: readonly SaveName[]): HeadFile {

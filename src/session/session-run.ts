@@ -1,4 +1,4 @@
-/** The rest of a run's session, once it has begun: its pointer, its checkpoints, its saves. */
+/** The rest of a run's session, once it has begun: its checkpoints, its claims, its saves. */
 import { constants } from "node:fs";
 import { lstat, open } from "node:fs/promises";
 import type { Clock } from "../clock/port.ts";
@@ -7,8 +7,8 @@ import type { Log } from "../log/port.ts";
 import type { OrgFs } from "../orgfs/port.ts";
 import { checkpoint } from "./checkpoints.ts";
 import { claimSuspension, type StoredClaim } from "./claim-suspension.ts";
-import { findTranscript } from "./find-transcript.ts";
 import type {} from "./jobs.ts";
+import { createNamedSession } from "./named-session.ts";
 import type { Pointers } from "./pointer.ts";
 import type { BeginOrder, FoundSession, SessionRun } from "./port.ts";
 import type { SaveReport } from "./save-session.ts";
@@ -19,6 +19,7 @@ import { mergeUses, type SuspensionUse } from "./suspension-uses.ts";
 import type { StateFile } from "./thread-state.ts";
 import type { UsedSuspensions } from "./used-suspensions.ts";
 import { needleOf } from "./user-text.ts";
+import { watchStuck } from "./watch-stuck.ts";
 
 export interface SessionRunParts {
   readonly order: BeginOrder;
@@ -56,8 +57,6 @@ export interface RunStore {
 /** Of the transcript, for the user's message: what is longer is not looked through at every look. */
 const LOOK_BYTES = 1 << 20;
 
-const CLOCK_MARGIN_MS = 1000;
-
 /** Of files in a line of the log. */
 const MAX_NAMED = 100;
 
@@ -66,70 +65,38 @@ export const NO_FILES = "the harness keeps no session files";
 /** Of the time for the last save, what a checkpoint may take that is under way. */
 const CHECKPOINT_SHARE = 1 / 3;
 
+interface SaveCircumstances {
+  readonly signal?: AbortSignal | undefined;
+  /** Ends it because an earlier flight hangs. */
+  readonly stuck?: AbortSignal | undefined;
+  /** A suspension that is to be used. */
+  readonly claim?: SuspensionUse;
+}
+
 export function createSessionRun(parts: SessionRunParts): SessionRun {
-  const { order, found, sizeBefore, clock, log, pointers, owners, used, store } = parts;
+  const { order, found, sizeBefore, clock, log, used, store } = parts;
   const { harness, threadId } = order;
   const { resume, sessionFiles } = harness.capabilities;
   const stopped = new AbortController();
   /** Ends a checkpoint that is under way. */
   const hurried = new AbortController();
-  let sessionId = found.id;
-  let noted: string | undefined;
-  const begunAt = clock.now();
-  /** Sessions that the harness named and that are none of this thread's. */
-  const foreign = new Set<string>();
-  let pointer: Promise<void> = Promise.resolve();
+  const session = createNamedSession({ ...parts, foundId: found.id, passed: parts.again.stop });
   let checkpoints: Promise<void> = Promise.resolve();
 
-  async function writePointer(id: string): Promise<void> {
-    try {
-      if (!sessionFiles || (await owners.claim(id, threadId, "named", () => isNew(id)))) {
-        await pointers.write({ threadId, sessionId: id, harness: harness.id });
-        return;
-      }
-      foreign.add(id);
-      log.warn("session belongs to another thread", { session: id });
-    } catch (error) {
-      log.error("session pointer not written", { reason: messageOf(error) });
-    }
-  }
-
-  /** A transcript that nobody has and that was there before the run is none that its harness wrote. */
-  const isNew = async (id: string): Promise<boolean> => {
-    const path = sessionFiles && (await findTranscript(harness.configDir, sessionFiles, id));
-    return !path || id === found.id || !(await isOlder(path, begunAt));
-  };
-
-  const transcript = async (id = sessionId): Promise<string | undefined> =>
-    sessionFiles && id ? findTranscript(harness.configDir, sessionFiles, id) : undefined;
-
-  /** What is there by now is this thread's, or another's that restored it: to have named it was not enough. */
-  async function isStillOurs(id: string): Promise<boolean> {
-    if (foreign.has(id)) return false;
-    try {
-      if ((await transcript(id)) === undefined || (await owners.claim(id, threadId, "held"))) return true;
-      foreign.add(id);
-      return false;
-    } catch (error) {
-      log.error("session pointer not written", { reason: messageOf(error) });
-      return true;
-    }
-  }
-
-  async function trySave(deadlineMs: number, signal?: AbortSignal, claim?: SuspensionUse): Promise<Saved> {
+  async function trySave(deadlineMs: number, { signal, stuck, claim }: SaveCircumstances = {}): Promise<Saved> {
     if (typeof store === "string") return notSaved(store, "ends");
     if (!sessionFiles) return notSaved(NO_FILES, "ends");
-    await pointer;
-    const session = sessionId;
-    if (session === undefined) return notSaved("the turn has no session", "goes on");
-    if (!(await isStillOurs(session))) return notSaved("the session belongs to another thread of this pod", "ends");
+    await session.pointerWritten();
+    const id = session.id();
+    if (id === undefined) return notSaved("the turn has no session", "goes on");
+    if (!(await session.isStillOurs(id))) return notSaved("the session belongs to another thread of this pod", "ends");
     if (!store.mounted()) return notSaved("the org volume is not mounted", "later");
     const startedAt = clock.monotonic();
     const uses = await knownUses();
     const input = {
       ...store.place,
       order: {
-        session,
+        session: id,
         harness: harness.id,
         run: store.run,
         used: claim ? mergeUses(uses, [claim]) : uses,
@@ -145,12 +112,14 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
       deadlineMs,
       // Every other one is known without asking the volume.
       proves: ({ type }: SaveReport) => type === "saved" || type === "unchanged" || type === "used",
-      ...(signal ? { signal } : {}),
+      signal: AbortSignal.any([...(signal ? [signal] : []), ...(stuck ? [stuck] : [])]),
     };
     const before = await newestOf(store);
-    const result = await store.orgFs.fly("session-save", input, options);
-    const saved = await settleSave(result, before, store);
+    const flown = await store.orgFs.fly("session-save", input, options);
     const elapsedMs = Math.round(clock.monotonic() - startedAt);
+    const isOverdue = flown.type === "aborted" && stuck?.aborted === true && !signal?.aborted;
+    const result = isOverdue ? ({ type: "overdue", afterMs: elapsedMs } as const) : flown;
+    const saved = await settleSave(result, before, store);
     const facts = { ...saved.settled, elapsedMs };
     // Nothing was to be saved then.
     if (saved.usedBy !== undefined) return saved;
@@ -174,8 +143,9 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
     }
   }
 
-  async function storeClaim(use: SuspensionUse, deadlineMs: number, signal?: AbortSignal): Promise<StoredClaim> {
-    const { settled, usedBy } = await trySave(deadlineMs, signal, use);
+  async function storeClaim(claim: SuspensionUse, deadlineMs: number, signal?: AbortSignal): Promise<StoredClaim> {
+    using watch = typeof store === "string" ? undefined : watchStuck(clock, store);
+    const { settled, usedBy } = await trySave(deadlineMs, { signal, stuck: watch?.signal, claim });
     if (usedBy !== undefined) return { type: "used", by: usedBy };
     return settled.saved ? { type: "stored" } : { type: "not-stored", reason: settled.reason ?? "it was not saved" };
   }
@@ -187,19 +157,16 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
     while (next === "later") {
       await clock.sleep(retryEveryMs, stop);
       if (stop.aborted) return;
-      ({ next } = await trySave(parts.ioBudgetMs, stop));
+      ({ next } = await trySave(parts.ioBudgetMs, { signal: stop }));
     }
   }
 
   return {
     found,
     noteSession(id) {
-      if (!resume || id === noted) return;
-      noted = id;
-      sessionId = id;
-      pointer = pointer.then(() => writePointer(id));
+      if (resume) session.name(id);
     },
-    pointerWritten: () => pointer,
+    pointerWritten: () => session.pointerWritten(),
     async claimSuspension(id, runId, { exp, deadlineMs, signal }) {
       const use = { id, run: runId, exp };
       const result = await claimSuspension(threadId, use, used, () => storeClaim(use, deadlineMs, signal));
@@ -211,34 +178,38 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
       if (typeof store === "string" || !sessionFiles) return;
       const needle = needleOf(order.input.userMessage);
       const size = async (): Promise<number> => {
-        const path = await transcript();
+        const path = await session.transcript();
         return path === undefined ? 0 : (await lstat(path)).size;
       };
       // Another id's transcript is new as a whole.
-      const before = (): number => (sessionId === found.id ? sizeBefore : 0);
+      const before = (): number => (session.id() === found.id ? sizeBefore : 0);
       const holdsMessage = async (): Promise<boolean> => {
-        const path = await transcript();
+        const path = await session.transcript();
         return path !== undefined && needle !== undefined && (await newText(path, before())).includes(needle);
       };
-      const save = async (): Promise<boolean> => (await trySave(parts.ioBudgetMs, hurried.signal)).next !== "ends";
+      const save = async (): Promise<boolean> =>
+        (await trySave(parts.ioBudgetMs, { signal: hurried.signal })).next !== "ends";
       const looks = { clock, everyMs: parts.checkpointMs, size, sizeBefore: before, holdsMessage, save };
       checkpoints = checkpoint(looks, stopped.signal).catch((error) =>
         log.error("checkpoints ended", { reason: messageOf(error) }),
       );
     },
-    async save({ deadlineMs, signal }) {
+    async save({ deadlineMs, isLast = false, signal }) {
       const startedAt = clock.monotonic();
+      using watch = isLast || typeof store === "string" ? undefined : watchStuck(clock, store);
+      const stuck = watch?.signal;
       stopped.abort();
       // One that is under way has most of the work behind it, unless the volume hangs.
       const waiting = new AbortController();
-      const until = signal ? AbortSignal.any([waiting.signal, signal]) : waiting.signal;
+      const until = AbortSignal.any([waiting.signal, ...(signal ? [signal] : []), ...(stuck ? [stuck] : [])]);
       void clock.sleep(deadlineMs * CHECKPOINT_SHARE, until).then(() => hurried.abort());
       await checkpoints;
       waiting.abort();
+      const why = await session.keepWritten();
       const left = Math.max(1, deadlineMs - (clock.monotonic() - startedAt));
-      const saved = await trySave(left, signal);
+      const saved = await trySave(left, { signal, stuck });
       if (saved.next === "later") void saveAgain();
-      return saved.settled;
+      return why === undefined ? saved.settled : { ...saved.settled, reason: reasonWith(why, saved.settled.reason) };
     },
     stop() {
       stopped.abort();
@@ -247,10 +218,8 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
   };
 }
 
-/** By the clock of the pod's own disk, which is read more coarsely than the daemon's. */
-async function isOlder(path: string, begunAt: number): Promise<boolean> {
-  const { birthtimeMs } = await lstat(path);
-  return birthtimeMs > 0 && birthtimeMs < begunAt - CLOCK_MARGIN_MS;
+function reasonWith(why: string, reason: string | undefined): string {
+  return reason === undefined ? why : `${reason}; ${why}`;
 }
 
 /** What came after so many bytes; of a file that has become shorter, all of it is new. */

@@ -24,6 +24,7 @@ import { createSessionOwners } from "./session-owners.ts";
 import { createSessionRun, NO_FILES, type RunStore } from "./session-run.ts";
 import { NO_STATE, type ThreadState } from "./thread-state.ts";
 import { createUsedSuspensions } from "./used-suspensions.ts";
+import { watchStuck } from "./watch-stuck.ts";
 
 export interface SessionsParts {
   readonly clock: Clock;
@@ -47,6 +48,7 @@ export interface SessionVolume {
 
 /** Of files in a line of the log. */
 const MAX_NAMED = 100;
+const STUCK = "the org volume has not answered the thread's last run yet, and this one not in time";
 const STAGING = "restore-";
 const STORE = "dispatchd-sessions";
 /** Of the budget of a restore, what may be spent on waiting for a save that is still on its way. */
@@ -137,7 +139,8 @@ export function createSessions(parts: SessionsParts): Sessions {
       if (report?.restored && report.restored.leftOut.length > 0) {
         log.warn("session files left out", { files: report.restored.leftOut });
       }
-      if (begun.found.state === "stale-session" || begun.found.reason) log.warn("session not whole", facts);
+      if (report?.unsealed && begun.found.state === "restored") log.warn("session not sealed", facts);
+      else if (begun.found.state === "stale-session" || begun.found.reason) log.warn("session not whole", facts);
       else if (begun.found.state === "restored") log.info("session restored", facts);
       else log.info("session found", facts);
       const path = begun.pointer && (await findTranscript(harness.configDir, sessionFiles, begun.pointer));
@@ -160,6 +163,8 @@ export function createSessions(parts: SessionsParts): Sessions {
     const { sessionFiles } = harness.capabilities;
     if (!org?.mounted() || !sessionFiles) return { trouble: "the org volume is not mounted" };
     const { ioBudgetMs: deadlineMs, olderStore } = config.session;
+    // Without a session of its own the run has nothing else to go on with.
+    using watch = local && watchStuck(clock, store);
     const hint = hintOf(input.sessionGeneration);
     const older = input.harness?.sessionId ?? undefined;
     const job = {
@@ -176,7 +181,8 @@ export function createSessions(parts: SessionsParts): Sessions {
         waitMs: Math.floor(deadlineMs * WAIT_SHARE),
       },
     };
-    const options = { volume: store.volume, lane: store.lane, deadlineMs, signal };
+    const until = watch ? AbortSignal.any([signal, watch.signal]) : signal;
+    const options = { volume: store.volume, lane: store.lane, deadlineMs, signal: until };
     const result = await store.orgFs.fly("session-restore", job, options);
     switch (result.type) {
       case "done":
@@ -188,7 +194,8 @@ export function createSessions(parts: SessionsParts): Sessions {
       case "refused":
         return { trouble: "the org volume hangs" };
       case "aborted":
-        return { trouble: "the run was stopped" };
+        if (signal.aborted) return { trouble: "the run was stopped" };
+        return { trouble: STUCK };
     }
   }
 
@@ -209,7 +216,7 @@ export function createSessions(parts: SessionsParts): Sessions {
       const next = stateOfRun(state, toBegin, { source, ...(report ? { report } : {}) });
       const isBlind = next.run?.marked === true;
       const generation = next.last && { generation: next.last.name };
-      const reason = why ?? (local.id === undefined ? local.found.reason : undefined);
+      const reason = why ?? local.found.reason;
       const sayWhy = reason === undefined ? {} : { reason };
       if (local.id === undefined) return { state: next, found: { state: "fresh", ...sayWhy } };
       const found = { id: local.id, state: isBlind ? "stale-session" : "local", ...generation, ...sayWhy } as const;

@@ -37,7 +37,7 @@ export interface SavingRun {
   readonly unlisted?: { readonly fenced: boolean };
   /** What its marked saves name as the last unmarked one that they descend from. */
   readonly parent?: SaveName;
-  /** Names that were there when it began, and were no whole saves: none of them passes it. */
+  /** Names that were no whole saves when it began, or turned out to be nobody's since: none of them passes it. */
   readonly passedOver?: readonly SaveName[];
   /** A later run's save was seen: this one saves no more. */
   readonly passedBy?: SaveName;

@@ -42,11 +42,13 @@ export class MemoryIo implements CliIo {
     this.person = person ? { read: (...asked) => this.#read(...asked) } : undefined;
     let looks = 0;
     this.clock = { ...systemClock, monotonic: () => 1000 * looks++ };
+    const decoder = new TextDecoder();
     const output = (add: (text: string) => void, closed: AbortSignal): Output => ({
       isTTY,
       columns: isTTY ? 80 : undefined,
       closed,
-      write: (text) => {
+      write: (piece) => {
+        const text = typeof piece === "string" ? piece : decoder.decode(piece, { stream: true });
         this.terminal += text;
         add(text);
         return this.stuck ? new Promise(() => {}) : Promise.resolve();

@@ -1,6 +1,7 @@
 /** The commands on real streams and signals. */
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
 import { join } from "node:path";
+import { DiskPod, Volume } from "../session/pod-disk.ts";
 import { type FakeDaemon, startFakeDaemon, until } from "../support/fake-daemon.ts";
 
 const PROGRAM = join(import.meta.dir, "../../src/main.ts");
@@ -48,6 +49,17 @@ describe("a command as a process", () => {
     expect(await child.exited).toBe(0);
     expect(lines).toHaveLength(3004);
     expect(JSON.parse(lines[3002] ?? "")).toMatchObject({ seq: 3003, done: true });
+  });
+
+  test("an exported transcript has every byte that was stored, whatever they are", async () => {
+    await using volume = await Volume.create();
+    await using pod = await DiskPod.create(volume);
+    const transcript = Buffer.from("\xef\xbb\xbfa mark of its encoding, and no text: \xff\xfe \xc3\n", "latin1");
+    await pod.append("projects/p/s1.jsonl", transcript);
+    await pod.turn("thread", "");
+    const child = start(["sessions", "export", "thread", "--store", join(volume.home, "dispatchd-sessions")]);
+    const out = Buffer.from(await child.stdout.bytes());
+    expect([await child.exited, out.toString("hex")]).toEqual([0, transcript.toString("hex")]);
   });
 
   test("ends when nobody reads it any more, and leaves the run alone", async () => {

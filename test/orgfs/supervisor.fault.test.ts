@@ -101,6 +101,7 @@ test("a flight that is overdue is killed at its deadline, and its lane is free",
   expect((await next).type).toBe("done");
   const pid = Number(own.log.said.find(({ event }) => event === "org flight overdue")?.fields.pid);
   await eventually(() => isGone(pid));
+  expect(own.orgFs.isStuck("a thread")).toBe(false);
   expect(own.orgFs.state()).toEqual({ home: { breaker: "closed", stuck: 0 } });
 });
 

@@ -105,14 +105,17 @@ for (const [kind, sealer] of Object.entries(SEALERS)) {
         const world = await prepared(sealer);
         const before = contentOf(world);
         world.local.append(MAIN, "the newest line\n");
+        world.local.append(SIDE, " of more");
         const after = contentOf(world);
         const saboteur = new Saboteur(++n, fault);
-        await saboteur.lasting(world.save(saboteur)).catch((error) => {
+        const result = await saboteur.lasting(world.save(saboteur)).catch((error) => {
           if (!saboteur.happened) throw error;
         });
         happened = saboteur.happened;
         const read = await world.read();
-        expect([before, after]).toContainEqual(read.files ?? {});
+        // A side file that could not be read is missing, and not an older one.
+        expect([before, after, { [MAIN]: after[MAIN] }]).toContainEqual(read.files ?? {});
+        if (!(SIDE in (read.files ?? {}))) expect(result).toMatchObject({ type: "saved", leftOut: [SIDE] });
         expect(["saved", "unchanged"]).toContain((await world.save()).type);
         expect((await world.read()).files).toEqual(after);
       }

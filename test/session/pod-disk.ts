@@ -105,7 +105,7 @@ export class DiskPod {
     await run.pointerWritten();
   }
 
-  async append(path: string, text: string): Promise<void> {
+  async append(path: string, text: string | Uint8Array): Promise<void> {
     await mkdir(dirname(join(this.configDir, path)), { recursive: true });
     await appendFile(join(this.configDir, path), text);
   }
@@ -139,7 +139,7 @@ export class DiskPod {
         return { type: "failed", code: errnoOf(error) ?? "internal", message: messageOf(error) };
       }
     };
-    return { fly: fly as OrgFs["fly"], state: () => ({}), stop() {} };
+    return { fly: fly as OrgFs["fly"], isStuck: () => false, state: () => ({}), stop() {} };
   }
 }
 

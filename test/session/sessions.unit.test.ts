@@ -9,7 +9,10 @@ import { DiskPod, Overdue, Volume } from "./pod-disk.ts";
 
 async function allFiles(folder: string): Promise<string[]> {
   const entries = await readdir(folder, { recursive: true, withFileTypes: true });
-  return entries.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name));
+  return entries
+    .filter((entry) => entry.isFile())
+    .map((entry) => join(entry.parentPath, entry.name))
+    .sort();
 }
 
 function savedIn({ lines }: DiskPod): number {
@@ -374,6 +377,42 @@ test("a run that another pod has passed saves no more", async () => {
   expect(await third.read("projects/p/s1.jsonl")).toBe("one\ntwo\n");
 });
 
+for (const [kind, env] of Object.entries({
+  plain: {},
+  sealed: { SESSION_KEYS: `k:${Buffer.alloc(32, 1).toString("base64url")}` },
+})) {
+  test(`a name that is made up in mid-turn ends no run's saving, ${kind}`, async () => {
+    await using volume = await Volume.create();
+    await using pod = await DiskPod.create(volume, { env });
+    const { settled } = await pod.turn("thread", "one\n");
+    const own = (await allFiles(volume.home)).find((path) => path.endsWith(settled.generation ?? "?")) ?? "";
+    await using elsewhere = await DiskPod.create(volume, { env });
+    const foreign = (await elsewhere.turn("another thread", "its text\n")).settled.generation ?? "?";
+    const run = await pod.begin("thread");
+    const madeUp = (turn: number): string =>
+      join(dirname(own), `${"0".repeat(16)}-0000000${turn}-${"z".repeat(16)}-000000-s`);
+    await writeFile(madeUp(5), "");
+    await writeFile(madeUp(6), "x".repeat(500));
+    await mkdir(madeUp(7));
+    // The thread's own save, cut off; another thread's.
+    await writeFile(madeUp(8), (await readFile(own)).subarray(0, -1));
+    const others = (await allFiles(volume.home)).find((path) => path.endsWith(foreign)) ?? "";
+    await writeFile(madeUp(9), await readFile(others));
+    await pod.say(run, "s1", "two\n");
+    expect(await run.save({ deadlineMs: 5000 })).toMatchObject({ saved: true });
+    await pod.append("projects/p/s1.jsonl", "three\n");
+    expect(await run.save({ deadlineMs: 5000 })).toMatchObject({ saved: true });
+    await using other = await DiskPod.create(volume, { env: { ...env, SESSION_IO_BUDGET_MS: "600" } });
+    await other.begin("thread");
+    expect(await other.read("projects/p/s1.jsonl")).toBe("one\ntwo\nthree\n");
+    // One that is a save of the thread ends it. (With those above it, it would be a blind run's.)
+    for (const turn of [5, 6, 7, 8, 9]) await rm(madeUp(turn), { recursive: true });
+    await other.turn("thread", "four\n");
+    await pod.append("projects/p/s1.jsonl", "late\n");
+    expect(await run.save({ deadlineMs: 5000 })).toEqual({ saved: false, reason: "a later run has saved the thread" });
+  });
+}
+
 test("a run that begins while the thread's last save is under way: both saves count, and the new run's state stays", async () => {
   await using volume = await Volume.create();
   await using pod = await DiskPod.create(volume);
@@ -495,6 +534,50 @@ test("a fork of the session id in mid-turn", async () => {
   expect((await pod.begin("thread")).found).toMatchObject({ id: "s2", state: "local" });
 });
 
+for (const where of ["on an org volume", "on the pod alone"]) {
+  test(`a session that is named and never written takes no thread's conversation, ${where}`, async () => {
+    await using volume = await Volume.create();
+    await using pod = await DiskPod.create(where === "on the pod alone" ? null : volume);
+    await pod.turn("thread", "one\n");
+    const run = await pod.begin("thread");
+    await pod.say(run, "s1", "two\n");
+    run.noteSession("never");
+    await run.pointerWritten();
+    // In the state that a daemon leaves that is killed now: nobody knows yet that it will never come.
+    const reason = "the session that the harness named has no transcript: the thread stays with the one before";
+    expect((await pod.begin("thread")).found).toMatchObject({ id: "s1", state: "local", reason });
+    const again = await pod.begin("thread");
+    again.noteSession("neither");
+    await again.pointerWritten();
+    const settled = await again.save({ deadlineMs: 5000 });
+    expect(settled).toMatchObject(
+      where === "on the pod alone" ? { saved: false, reason: `no org volume; ${reason}` } : { saved: true, reason },
+    );
+    expect(pod.lines).toContainEqual({ event: "session never written", fields: { session: "neither", kept: "s1" } });
+    const next = await pod.begin("thread");
+    expect(next.found).toMatchObject({ id: "s1", state: "local" });
+    expect(next.found.reason).toBeUndefined();
+    // One that comes is the thread's, after one that did not.
+    next.noteSession("never");
+    await pod.say(next, "s2", "one\ntwo\nthree\n");
+    await next.save({ deadlineMs: 5000 });
+    expect((await pod.begin("thread")).found).toMatchObject({ id: "s2", state: "local" });
+  });
+}
+
+test("a run that ends late gives its thread no earlier session than the next run has", async () => {
+  await using pod = await DiskPod.create(null);
+  await pod.turn("thread", "one\n");
+  const run = await pod.begin("thread");
+  run.noteSession("never");
+  await run.pointerWritten();
+  await pod.turn("thread", "one\ntwo\n", {}, "s2");
+  const fork = await pod.begin("thread");
+  await pod.say(fork, "s2", "one\ntwo\n");
+  await run.save({ deadlineMs: 5000 });
+  expect((await pod.begin("thread")).found).toMatchObject({ id: "s2", state: "local" });
+});
+
 test("with keys nothing readable is in the store, and what does not open is not believed", async () => {
   const key = (byte: number): string => Buffer.alloc(32, byte).toString("base64url");
   await using volume = await Volume.create();
@@ -562,6 +645,42 @@ test("stores of the older layout: read when there is no save, and left alone", a
   expect(await storeText(volume)).toBe(before);
   await using without = await DiskPod.create(volume, { env: { SESSION_LEGACY: "0" } });
   expect((await without.begin("thread")).found).toEqual({ state: "fresh" });
+});
+
+test("with keys a conversation of the older layout is brought over, and said to be anybody's", async () => {
+  await using volume = await Volume.create();
+  const env = { SESSION_KEYS: `k:${Buffer.alloc(32, 1).toString("base64url")}` };
+  await mkdir(join(volume.home, "claude-sessions/thread/projects/-app"), { recursive: true });
+  await writeFile(join(volume.home, "claude-sessions/thread/projects/-app/old1.jsonl"), "long ago\n");
+  await using pod = await DiskPod.create(volume, { env });
+  const { found } = await pod.turn("thread", "now\n");
+  const reason =
+    "the conversation comes from the older layout, which is not sealed: whoever can write the volume can have made it up";
+  expect(found).toEqual({ id: "old1", state: "restored", reason });
+  expect(pod.lines.filter(({ event }) => event === "session not sealed")).toMatchObject([{ fields: { reason } }]);
+  // From then on it is sealed, and nothing is to be said.
+  await using other = await DiskPod.create(volume, { env });
+  const next = (await other.begin("thread")).found;
+  expect([next.state, next.reason]).toEqual(["restored", undefined]);
+  await using without = await DiskPod.create(volume, { env: { ...env, SESSION_LEGACY: "0" } });
+  await rm(join(volume.home, "dispatchd-sessions"), { recursive: true });
+  expect((await without.begin("thread")).found).toEqual({ state: "fresh" });
+});
+
+test("with keys a thread whose saves are all plain is fresh, and that is said", async () => {
+  await using volume = await Volume.create();
+  await using open = await DiskPod.create(volume);
+  await open.turn("thread", "one\n");
+  const env = { SESSION_KEYS: `k:${Buffer.alloc(32, 1).toString("base64url")}` };
+  await using sealed = await DiskPod.create(volume, { env });
+  const { found } = await sealed.turn("thread", "two\n", {}, "s2");
+  const reason = "the store has saves of the thread that are not sealed, 1 of them: they are not believed";
+  expect(found).toEqual({ state: "fresh", reason });
+  expect(sealed.lines.filter(({ event }) => event === "session not whole")).toMatchObject([{ fields: { reason } }]);
+  // With a sealed save there is nothing to be missed.
+  await using other = await DiskPod.create(volume, { env });
+  const next = (await other.begin("thread")).found;
+  expect([next.id, next.state, next.reason]).toEqual(["s2", "restored", undefined]);
 });
 
 test("checkpoints: the first holds the user's message, and none is lost with the pod", async () => {

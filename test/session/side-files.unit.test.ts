@@ -33,7 +33,10 @@ async function storeWith(volume: Volume, side: readonly (readonly [path: string,
   const saved = await saveSession(
     source,
     { session: "s", harness: "h", run: "r".repeat(16) },
-    { find: async () => files, read: async (path, from, to) => Buffer.from(texts.get(path) ?? "").subarray(from, to) },
+    {
+      find: async () => ({ files, unreadable: [] }),
+      read: async (path, from, to) => Buffer.from(texts.get(path) ?? "").subarray(from, to),
+    },
     state,
     () => 0,
   );

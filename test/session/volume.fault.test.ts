@@ -4,7 +4,10 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { systemClock } from "../../src/clock/system.ts";
+import { fileNameOf } from "../../src/disk.ts";
+import type { OrgFs } from "../../src/orgfs/port.ts";
 import { createOrgFs } from "../../src/orgfs/supervisor.ts";
+import { eventually } from "../support/daemon.ts";
 import { RcloneVolume, rcloneMissing } from "../support/rclone.ts";
 import { recordingLog, silentMetrics } from "../support/silent.ts";
 import { type MountSetup, mountsMissing, WedgeFs } from "../support/wedgefs/index.ts";
@@ -28,7 +31,7 @@ class MountedPod implements AsyncDisposable {
     readonly pod: DiskPod,
     readonly mount: WedgeFs,
     private readonly folder: string,
-    private readonly stop: () => void,
+    readonly orgFs: OrgFs,
   ) {}
 
   static async start(setup: MountSetup = {}, env: Record<string, string> = {}): Promise<MountedPod> {
@@ -37,11 +40,11 @@ class MountedPod implements AsyncDisposable {
     const mount = await WedgeFs.mount(home, setup);
     const orgFs = realFlights(home);
     const pod = await DiskPod.create({ home }, { env: { SESSION_IO_BUDGET_MS: "2000", ...env }, orgFs });
-    return new MountedPod(pod, mount, folder, () => orgFs.stop());
+    return new MountedPod(pod, mount, folder, orgFs);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    this.stop();
+    this.orgFs.stop();
     await this.mount[Symbol.asyncDispose]();
     await this.pod[Symbol.asyncDispose]();
     await rm(this.folder, { recursive: true, force: true });
@@ -131,6 +134,47 @@ needsMount(
     expect((await c.pod.begin("thread")).found.state).toBe("restored");
   },
   20_000,
+);
+
+needsMount(
+  "while a flight of the thread hangs, its next run looks at the store for a moment, and so does its save",
+  async () => {
+    const within = async <T>(ms: number, work: Promise<T>): Promise<T> => {
+      const startedAt = performance.now();
+      const result = await work;
+      expect(performance.now() - startedAt).toBeLessThan(ms);
+      return result;
+    };
+    await using a = await MountedPod.start({}, { SESSION_IO_BUDGET_MS: "30000" });
+    await a.pod.turn("thread", "one\n");
+    const run = await a.pod.begin("thread");
+    await a.pod.say(run, "s1", "two\n");
+    await a.mount.hold();
+    // The next message comes while the last save hangs, which is given up for it, and cannot be ended.
+    const superseded = new AbortController();
+    const settling = run.save({ deadlineMs: 30_000, signal: superseded.signal });
+    await a.mount.untilHeld();
+    const begun = within(5000, a.pod.begin("thread"));
+    superseded.abort();
+    expect((await settling).saved).toBe(false);
+    const next = await begun;
+    const reason = "the org volume has not answered the thread's last run yet, and this one not in time";
+    expect(next.found).toMatchObject({ id: "s1", state: "stale-session", reason });
+    await a.pod.say(next, "s1", "three\n");
+    const settled = await within(5000, next.save({ deadlineMs: 30_000 }));
+    expect(settled).toMatchObject({ saved: false, reason: "the org volume did not take the save in time" });
+    // Another thread has all of the time: what hangs is none of its.
+    const other = a.pod.begin("another thread");
+    await a.mount.release();
+    expect((await other).found).toEqual({ state: "fresh" });
+    await eventually(() => !a.orgFs.isStuck(`session ${fileNameOf("thread")}`));
+    const last = await a.pod.turn("thread", "four\n");
+    expect([last.found.state, last.settled.saved]).toEqual(["local", true]);
+    await using b = await MountedPod.start({ backing: a.mount.backing });
+    await b.pod.begin("thread");
+    expect(await b.pod.read("projects/p/s1.jsonl")).toBe("one\ntwo\nthree\nfour\n");
+  },
+  30_000,
 );
 
 for (const errno of ["EIO", "ENOSPC"] as const) {

@@ -58,6 +58,25 @@ test("a skill that is gone from the volume goes, unless the agent changed it", a
   expect(Object.keys(await treeOf(pod.skills))).toEqual(["edited/SKILL.md", "stays/SKILL.md"]);
 });
 
+const ODD_NAMES = ["new\nline", "x".repeat(200), "back\\slash"];
+
+test("a skill whose name cannot stand in a listing is left out, and said", async () => {
+  await using pod = await SkillsPod.open();
+  for (const name of [...ODD_NAMES, "good", ".hidden"]) await pod.plant(name, { "SKILL.md": skillText("it") });
+  await pod.plant("no\nskill", { "README.md": "nothing" });
+  const brought = await pod.bring();
+  expect(Object.keys(await treeOf(pod.skills))).toEqual(["good/SKILL.md"]);
+  const reason = "its name has over 128 characters, or one that cannot stand in a listing";
+  // The model is told the names: none of them may bring a line of its own.
+  const told = ["back?slash", "new?line", "x".repeat(128)].map((name) => ({ name, reason, kept: false }));
+  expect(brought).toMatchObject({ count: 1, leftOut: told });
+  // And of those that the agent made.
+  for (const name of ODD_NAMES) await pod.write(name, { "SKILL.md": skillText("the agent's") });
+  const returned = await pod.giveBack();
+  expect(returned.leftOut).toEqual(told.map((each) => ({ ...each, kept: true })));
+  expect(await readFile(join(pod.volume, "skills", "new\nline", "SKILL.md"), "utf8")).toBe(skillText("it"));
+});
+
 test("what the agent deleted comes back: deletions are not carried over", async () => {
   await using pod = await SkillsPod.open();
   await pod.plant("rockets", { "SKILL.md": skillText("rockets") });

@@ -47,6 +47,16 @@ test("each folder of the public volume, and each other volume, is a plugin with 
   expect(await treeOf(dirOf(team, "team"))).toEqual({ "skills/four/SKILL.md": skillText("four") });
 });
 
+test("a set, and a skill of one, whose name cannot stand in a listing is left out, and said", async () => {
+  await using pod = await SkillsPod.open();
+  const org = join(pod.root, "org/public");
+  await pod.plant("flat", { "one/SKILL.md": skillText("one"), "two\nlines/SKILL.md": skillText("two") }, org);
+  await pod.plant("a\nset", { "three/SKILL.md": skillText("three") }, org);
+  const brought = await pod.bringSets("public");
+  expect(brought.sets.map(({ name, count }) => [name, count])).toEqual([["flat", 1]]);
+  expect(brought.leftOut.map(({ name }) => name)).toEqual(["a?set", "flat/two?lines"]);
+});
+
 test("a set that changed is published anew; a run's copy stays until it is released", async () => {
   await using pod = await SkillsPod.open();
   const set = join(pod.root, "org/public");

@@ -25,6 +25,7 @@ const LEVELS: Readonly<Record<string, number>> = {
   log: 2,
   "disk.ts": 2,
   "agent-folder.ts": 2,
+  "follow-links.ts": 3,
   metrics: 3,
   // The wire, and what a harness is.
   frames: 4,

@@ -9,12 +9,13 @@ import { errnoOf } from "../../errors.ts";
 import { enterFolder, lookAtSkill, type OpenFolder, readPodSkill } from "./agent-tree.ts";
 import { versionOf } from "./hash-file.ts";
 import type { Conflict, LeftOut, ReturnInput } from "./jobs.ts";
-import { isSkillName } from "./limits.ts";
+import { isOddName, isSkillName, ODD_NAME, tellableName } from "./limits.ts";
 import type { PodFolders } from "./pod-folders.ts";
 import { nameAside, type PodHome, takeSnapshot } from "./pod-home.ts";
 import { recordsIn } from "./records.ts";
 
 const MAX_INDEX_BYTES = 64 << 20;
+const UNTOLD = "it may be the project's own: what git tracks there cannot be told";
 
 export interface Adoption {
   readonly adopted: readonly string[];
@@ -73,9 +74,9 @@ export function adoptStrays(
     }
   }
 
-  function leaveOut(skills: OpenFolder, name: string): void {
+  function leaveOut(skills: OpenFolder, name: string, reason: string): void {
     if (!skills.enter(name, lookAtSkill)) return;
-    leftOut.push({ name, reason: "it may be the project's own: what git tracks there cannot be told", kept: false });
+    leftOut.push({ name: tellableName(name), reason, kept: false });
   }
 
   /** Under which name a stray is taken in; not put there when it is there already. */
@@ -99,9 +100,12 @@ export function adoptStrays(
       for (const hidden of root.names.filter((name) => name.startsWith(".") && name !== ".git")) {
         root.enter(hidden, (inner) =>
           inner.enter("skills", (skills) => {
+            for (const name of skills.names.filter(isOddName)) {
+              if (!tracks?.(`${hidden}/skills/${name}`)) leaveOut(skills, name, ODD_NAME);
+            }
             for (const name of skills.names.filter(isSkillName)) {
               const path = `${hidden}/skills/${name}`;
-              if (tracks === undefined) leaveOut(skills, name);
+              if (tracks === undefined) leaveOut(skills, name, UNTOLD);
               else if (!tracks(path)) skills.enter(name, (folder) => tryToAdopt(folder, name, join(checkout, path)));
             }
           }),

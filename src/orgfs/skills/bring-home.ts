@@ -17,14 +17,14 @@ import { errnoOf } from "../../errors.ts";
 import { eachAtATime } from "./each-at-a-time.ts";
 import { versionOf } from "./hash-file.ts";
 import type { BroughtHome, Conflict, HomeInput, LeftOut } from "./jobs.ts";
-import { isSkillName, MAX_VOLUME_BYTES, MAX_VOLUME_SKILLS, READS_AT_A_TIME } from "./limits.ts";
+import { isSkillName, MAX_VOLUME_BYTES, MAX_VOLUME_SKILLS, ODD_NAME, READS_AT_A_TIME, tellableName } from "./limits.ts";
 import { linkSkills } from "./link-skills.ts";
 import { layOutPodFolders, newFolder } from "./pod-folders.ts";
 import { nameAside, podHome } from "./pod-home.ts";
 import { recordsIn, type SkillRecord, type Suspicion } from "./records.ts";
 import { suspectsIn } from "./suspects.ts";
 import { diskFiles, limitCalls, type VolumeFiles, VolumeHangs } from "./volume-files.ts";
-import { listSkill, readSkill, type SkillContent, SkillTrouble } from "./volume-skill.ts";
+import { listOddSkills, listSkill, readSkill, type SkillContent, SkillTrouble } from "./volume-skill.ts";
 import { writeCopy } from "./write-copy.ts";
 
 /** Late files have come by then. */
@@ -162,6 +162,8 @@ export async function bringHome(input: HomeInput, files: VolumeFiles = diskFiles
       }
     });
     if (names) prune(new Set(names));
+    const odd = hung ? [] : await listOddSkills(volume, root, names ?? []);
+    for (const name of odd) leftOut.push({ name: tellableName(name), reason: ODD_NAME, kept: false });
   } catch (error) {
     if (!(error instanceof VolumeHangs)) throw error;
     hung = true;

@@ -13,12 +13,20 @@ import { errnoOf } from "../../errors.ts";
 import { randomHex } from "../../random-hex.ts";
 import { eachAtATime } from "./each-at-a-time.ts";
 import type { BroughtSets, LeftOut, SetsInput } from "./jobs.ts";
-import { isSkillName, MAX_VOLUME_BYTES, MAX_VOLUME_SKILLS, READS_AT_A_TIME, SKILL_FILE } from "./limits.ts";
+import {
+  isSkillName,
+  MAX_VOLUME_BYTES,
+  MAX_VOLUME_SKILLS,
+  ODD_NAME,
+  READS_AT_A_TIME,
+  SKILL_FILE,
+  tellableName,
+} from "./limits.ts";
 import { layOutPodFolders, newFolder, takeAway } from "./pod-folders.ts";
 import { recordsIn, type SetRecord, type Suspicion } from "./records.ts";
 import { suspectsIn } from "./suspects.ts";
 import { diskFiles, limitCalls, type VolumeFiles, VolumeHangs } from "./volume-files.ts";
-import { listSkill, readSkill, SkillTrouble, troubleOf } from "./volume-skill.ts";
+import { listOddSkills, listSkill, readSkill, SkillTrouble, troubleOf } from "./volume-skill.ts";
 import { writeCopy } from "./write-copy.ts";
 
 /** A name by which the agent calls a set's skills, `<plugin>:<skill>`. */
@@ -49,7 +57,7 @@ export async function bringSets(input: SetsInput, files: VolumeFiles = diskFiles
 
   async function bringSet(set: string, place: SetPlace): Promise<void> {
     const { dir } = place;
-    const places = await troubleOf(skillPlaces(volume, set, place));
+    const { places, odd } = await troubleOf(skillPlaces(volume, set, place));
     const current = currentOf(set);
     const plugin = pluginName(set);
     const stagedRoot = newFolder(folders.staging);
@@ -102,6 +110,7 @@ export async function bringSets(input: SetsInput, files: VolumeFiles = diskFiles
     if (beyond > 0 && now.size > 0) {
       leftOut.push({ name: set, reason: `${beyond} folders beyond the first ${MAX_VOLUME_SKILLS}`, kept: false });
     }
+    for (const name of odd) leftOut.push({ name: `${set}/${tellableName(name)}`, reason: ODD_NAME, kept: false });
     const skillsNow = Object.fromEntries(now);
     if (hung || (current && sameSkills(current.skills, skillsNow))) return;
     const copy = join(folders.setCopies, randomHex(8));
@@ -110,7 +119,7 @@ export async function bringSets(input: SetsInput, files: VolumeFiles = diskFiles
     changed.push(set);
   }
 
-  const listed = await listSets(volume, input).catch((error: unknown) => {
+  const listed = await listSets(volume, input, leftOut).catch((error: unknown) => {
     if (!(error instanceof VolumeHangs)) throw error;
     hung = true;
     return undefined;
@@ -151,11 +160,18 @@ interface SetPlace {
 }
 
 /** Throws when the volume itself cannot be listed. */
-async function listSets(volume: VolumeFiles, input: SetsInput): Promise<ReadonlyMap<string, SetPlace>> {
+async function listSets(
+  volume: VolumeFiles,
+  input: SetsInput,
+  leftOut: LeftOut[],
+): Promise<ReadonlyMap<string, SetPlace>> {
   // With the dot, the mount itself may be reached over a link: the pod's owner made it.
   const dir = `${input.mountPath}/.`;
   const names = (await volume.list(dir)) ?? [];
   if (input.layout === "one") return new Map([[input.volume, { dir, names }]]);
+  for (const name of await listOddSkills(volume, dir, names, () => true)) {
+    leftOut.push({ name: tellableName(name), reason: ODD_NAME, kept: false });
+  }
   return new Map(
     names
       .filter(isSkillName)
@@ -165,19 +181,23 @@ async function listSets(volume: VolumeFiles, input: SetsInput): Promise<Readonly
 }
 
 /** The folders of a set that may be skills: below its `skills` folder, itself, or those in it. */
-async function skillPlaces(volume: VolumeFiles, set: string, place: SetPlace): Promise<ReadonlyMap<string, string>> {
+async function skillPlaces(
+  volume: VolumeFiles,
+  set: string,
+  place: SetPlace,
+): Promise<{ places: ReadonlyMap<string, string>; odd: readonly string[] }> {
   const { dir } = place;
   const names = place.names ?? (await volume.list(dir)) ?? [];
-  if (names.includes(SKILL_FILE)) return new Map([[set, dir]]);
+  if (names.includes(SKILL_FILE)) return { places: new Map([[set, dir]]), odd: [] };
   const inner = names.includes("skills") ? await volume.list(join(dir, "skills")) : undefined;
   const isSet = inner !== undefined && !inner.includes(SKILL_FILE);
   const below = isSet ? join(dir, "skills") : dir;
-  return new Map(
-    (isSet ? inner : names)
-      .filter(isSkillName)
-      .sort()
-      .map((name) => [name, join(below, name)]),
-  );
+  const all = isSet ? inner : names;
+  const skills = all.filter(isSkillName).sort();
+  return {
+    places: new Map(skills.map((name) => [name, join(below, name)])),
+    odd: await listOddSkills(volume, below, all),
+  };
 }
 
 function reasonOf(error: unknown): string {

@@ -18,7 +18,22 @@ export const READS_AT_A_TIME = 32;
 /** One call on the volume; a skill that took longer is tried again last, and after a pause. */
 export const CALL_MS = 5000;
 
+const MAX_NAME_LENGTH = 128;
+const NOT_IN_NAMES = /[/\\\p{Cc}\uFFFD]/gu;
+
 /** A name that can stand in a listing and in a path; names with a leading dot are tools' own. */
 export function isSkillName(name: string): boolean {
-  return name.length <= 128 && !name.startsWith(".") && !/[/\\\p{Cc}\uFFFD]/u.test(name);
+  return name.length <= MAX_NAME_LENGTH && !name.startsWith(".") && name.search(NOT_IN_NAMES) < 0;
+}
+
+/** Why a skill is left out that has a name, and not one of `isSkillName`. */
+export const ODD_NAME = `its name has over ${MAX_NAME_LENGTH} characters, or one that cannot stand in a listing`;
+
+export function isOddName(name: string): boolean {
+  return !name.startsWith(".") && !isSkillName(name);
+}
+
+/** As it can be told, to the model too. */
+export function tellableName(name: string): string {
+  return name.replaceAll(NOT_IN_NAMES, "?").slice(0, MAX_NAME_LENGTH);
 }

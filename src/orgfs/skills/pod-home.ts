@@ -3,7 +3,7 @@ import { join } from "node:path";
 import type { Owner } from "../../agent-folder.ts";
 import { enterFolder, lookAtSkill, type OpenFolder, type PodSkill, readPodSkill } from "./agent-tree.ts";
 import { type FileSums, versionOf } from "./hash-file.ts";
-import { isSkillName } from "./limits.ts";
+import { isOddName, isSkillName } from "./limits.ts";
 import { giveTree, newFolder, type PodFolders, publish, takeAway } from "./pod-folders.ts";
 import type { SkillRecord } from "./records.ts";
 import { writeCopy } from "./write-copy.ts";
@@ -18,6 +18,8 @@ export interface Snapshot {
 export interface PodHome {
   /** What is there, with its skills that can be looked at. */
   skills(): ReadonlyMap<string, PodSkill>;
+  /** Skills whose names are none of a skill's. */
+  oddNames(): readonly string[];
   look(name: string): PodSkill | undefined;
   /** The version of what is there, read only if it was touched since the record. Undefined: it cannot be read. */
   versionOf(name: string, found: PodSkill, record: SkillRecord | undefined): string | undefined;
@@ -42,6 +44,8 @@ export function podHome(folders: PodFolders, agent: Owner | null): PodHome {
       });
       return found;
     },
+    oddNames: () =>
+      enterFolder(home, (all) => all.names.filter((name) => isOddName(name) && all.enter(name, lookAtSkill))) ?? [],
     look: (name) => within(name, lookAtSkill),
     versionOf(name, found, record) {
       if (record?.base != null && record.local === found.signature) return record.base;

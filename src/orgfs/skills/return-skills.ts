@@ -15,7 +15,7 @@ import type { PodSkill } from "./agent-tree.ts";
 import { claimsOn } from "./claims.ts";
 import { type FileSums, formatHashFile, HASH_FILE, sumOf } from "./hash-file.ts";
 import type { Conflict, LeftOut, ReturnedSkills, ReturnInput } from "./jobs.ts";
-import { MAX_SKILL_BYTES, MAX_VOLUME_BYTES, SKILL_FILE } from "./limits.ts";
+import { MAX_SKILL_BYTES, MAX_VOLUME_BYTES, ODD_NAME, SKILL_FILE, tellableName } from "./limits.ts";
 import { layOutPodFolders, podNameIn } from "./pod-folders.ts";
 import { nameAside, podHome, type Snapshot } from "./pod-home.ts";
 import { readCopy } from "./read-copy.ts";
@@ -193,6 +193,7 @@ export async function returnSkills(input: ReturnInput, files: VolumeFiles = disk
       if (hung) break;
     }
   }
+  for (const name of home.oddNames()) leftOut.push({ name: tellableName(name), reason: ODD_NAME, kept: true });
   return { hung, returned, adopted: adoption.adopted, conflicts, leftOut: [...adoption.leftOut, ...leftOut] };
 }
 

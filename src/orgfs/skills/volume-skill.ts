@@ -2,7 +2,7 @@
 import { join } from "node:path";
 import { errnoOf } from "../../errors.ts";
 import { type FileSums, HASH_FILE, type Hashes, parseHashFile, sumOf } from "./hash-file.ts";
-import { IGNORED_NAMES, MAX_SKILL_BYTES, MAX_SKILL_DEPTH, MAX_SKILL_FILES, SKILL_FILE } from "./limits.ts";
+import { IGNORED_NAMES, isOddName, MAX_SKILL_BYTES, MAX_SKILL_DEPTH, MAX_SKILL_FILES, SKILL_FILE } from "./limits.ts";
 import { type VolumeFile, type VolumeFiles, VolumeHangs } from "./volume-files.ts";
 
 export interface SkillListing {
@@ -57,6 +57,30 @@ export async function listSkill(volume: VolumeFiles, dir: string): Promise<Skill
   const lines = [...files].map(([path, { size, mtimeMs }]) => `${path}\0${size}\0${mtimeMs}\n`);
   const signature = new Bun.CryptoHasher("sha256").update(lines.join("")).digest("hex");
   return { files, rest, bytes, signature };
+}
+
+/** So many are looked at. */
+const MAX_ODD = 100;
+
+/** Of the names in a folder, those that are no skill's and are of a folder with a skill in it. Throws VolumeHangs. */
+export async function listOddSkills(
+  volume: VolumeFiles,
+  dir: string,
+  names: readonly string[],
+  isMeant = (inside: readonly string[]): boolean => inside.includes(SKILL_FILE),
+): Promise<readonly string[]> {
+  const found: string[] = [];
+  for (const name of names.filter(isOddName).sort().slice(0, MAX_ODD)) {
+    const inside = await troubleOf(volume.list(join(dir, name))).catch(asNothing);
+    if (inside && isMeant(inside)) found.push(name);
+  }
+  return found;
+}
+
+/** Whatever it is, it would be left out. */
+function asNothing(error: unknown): undefined {
+  if (!(error instanceof SkillTrouble)) throw error;
+  return undefined;
 }
 
 export interface SkillContent {

@@ -31,12 +31,13 @@ export class MemoryLocalFiles implements LocalFiles {
   }
   async find(sessionId: string) {
     const main = `projects/p/${sessionId}.jsonl`;
-    if ((this.files.get(main)?.bytes.length ?? 0) === 0) return [];
+    if ((this.files.get(main)?.bytes.length ?? 0) === 0) return { files: [], unreadable: [] };
     const side = [...this.files.keys()].filter((path) => path.startsWith(`projects/p/${sessionId}/`)).sort();
-    return [main, ...side].map((path) => {
+    const files = [main, ...side].map((path) => {
       const { bytes = Buffer.alloc(0), inode = 0, changedAt = 0 } = this.files.get(path) ?? {};
       return { path, bytes: bytes.length, inode, changedAt };
     });
+    return { files, unreadable: [] };
   }
   async read(path: string, from: number, to: number) {
     const bytes = this.files.get(path)?.bytes ?? Buffer.alloc(0);
