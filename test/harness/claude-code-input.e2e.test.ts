@@ -165,6 +165,41 @@ test("a read-only turn runs no program of the checkout: neither its hooks nor it
   expect(readdirSync(bench.repo).sort()).toEqual([".claude", ".mcp.json"]);
 });
 
+test("a read-only turn runs no program that the checkout's settings name for credentials, nor takes its variables", async () => {
+  await using bench = await HarnessBench.open();
+  mkdirSync(join(bench.repo, ".claude"));
+  mkdirSync(join(bench.repo, "bin"));
+  const made = (name: string): string => join(bench.root, `made-by-${name}`);
+  await Bun.write(join(bench.repo, "bin/ps"), `#!/bin/sh\ntouch ${made("ps")}\n`, { mode: 0o755 });
+  const names = ["apiKeyHelper", "proxyAuthHelper", "awsAuthRefresh", "awsCredentialExport", "gcpAuthRefresh"];
+  const programs = Object.fromEntries([...names, "otelHeadersHelper"].map((name) => [name, `touch ${made(name)}`]));
+  // With these two it asks for credentials elsewhere, and finds its programs in the checkout.
+  const env = { CLAUDE_CODE_USE_BEDROCK: "1", PATH: `${bench.repo}/bin:/usr/bin:/bin` };
+  await Bun.write(join(bench.repo, ".claude/settings.json"), JSON.stringify({ ...programs, env }));
+  bench.model.push(says("Read."));
+  const turn = await bench.run({ input: { toolApprovalLevel: "readonly" } });
+  expect(turn.texts).toEqual(["Read."]);
+  expect(readdirSync(bench.root).filter((name) => name.startsWith("made-by-"))).toEqual([]);
+});
+
+test("a read-only turn asks the image's own program for its credential, and no variable is on a command line", async () => {
+  await using bench = await HarnessBench.open();
+  mkdirSync(join(bench.repo, ".claude"));
+  mkdirSync(bench.configDir);
+  const asked = join(bench.root, "asked");
+  const helper = { apiKeyHelper: `cat /proc/$PPID/cmdline > ${asked}; echo from-the-image` };
+  await Bun.write(join(bench.configDir, "settings.json"), JSON.stringify(helper));
+  const checkout = { apiKeyHelper: "echo from-the-checkout", env: { SOME_SECRET: "the checkout's" } };
+  await Bun.write(join(bench.repo, ".claude/settings.json"), JSON.stringify(checkout));
+  bench.model.push(says("Read."));
+  const env = { ANTHROPIC_API_KEY: "", SOME_SECRET: "a-secret-of-the-run" };
+  const turn = await bench.run({ input: { toolApprovalLevel: "readonly" }, env });
+  expect(turn.texts).toEqual(["Read."]);
+  const commandLine = readFileSync(asked, "utf8");
+  expect(commandLine).toContain("--settings");
+  expect(commandLine).not.toContain("a-secret-of-the-run");
+});
+
 test("an empty message fails the turn without starting anything", async () => {
   await using bench = await HarnessBench.open();
   const turn = await bench.run({ input: { userMessage: { parts: [] } } });

@@ -12,9 +12,10 @@ import { findClaudeCode } from "./find-claude-code.ts";
 import { hasTranscript } from "./find-session.ts";
 import { interruptOf } from "./own-questions.ts";
 import { prepareTurn } from "./prepare-turn.ts";
-import { queryOptions } from "./query-options.ts";
+import { queryOptions, turnSettings } from "./query-options.ts";
 import { type QuestionCallbacks, questionCallbacks } from "./question-callbacks.ts";
 import { readOnlyHook } from "./read-only-hook.ts";
+import { writeReadOnlySettings } from "./read-only-settings.ts";
 import { type EndedTurn, runTurn } from "./run-turn.ts";
 import { passOverKnownWarnings } from "./sdk-warnings.ts";
 import { firstChoice, type StartChoice, startTurn } from "./start-turn.ts";
@@ -92,10 +93,14 @@ async function performTurn(turn: TurnRequest, io: HarnessIo, stop: Stopper): Pro
     home: io.env.HOME,
   });
   const env = cliEnvironment(io.env, paths.configDir);
+  const request = begin.leftPlanMode ? { ...turn, plan: false } : turn;
+  const own = turnSettings(request);
+  const settings = turn.readonly ? writeReadOnlySettings(turn.document, env, own) : own;
   const optionsOf = (choice: StartChoice, callbacks: SessionCallbacks): Options =>
-    queryOptions(begin.leftPlanMode ? { ...turn, plan: false } : turn, {
+    queryOptions(request, {
       claudeCode,
       env,
+      settings,
       spawn: callbacks.spawn,
       sessionLost: choice.sessionLost,
       withoutSkills: choice.withoutSkills,

@@ -4,6 +4,7 @@ import type {
   McpServerConfig,
   Options,
   SdkPluginConfig,
+  Settings,
   SpawnedProcess,
   SpawnOptions,
 } from "@anthropic-ai/claude-agent-sdk/core";
@@ -20,6 +21,8 @@ export interface StartChoices extends StartNotices {
   readonly env: Readonly<Record<string, string>>;
   /** The session to go on with. Without it Claude Code begins one under a new id. */
   readonly resume?: string;
+  /** Highest in rank. A path: what they are is in that file. */
+  readonly settings: Settings | string;
   readonly spawn: (options: SpawnOptions) => SpawnedProcess;
   /** Refuses what changes something; asked for every call of a read-only turn. */
   readonly readOnlyHook: HookCallbackMatcher;
@@ -52,13 +55,7 @@ export function queryOptions(turn: TurnRequest, start: StartChoices): Options {
     mcpServersDelivery: "initialize",
     // The checkout's and the image's settings, but not `settings.local.json`, which is one person's own.
     settingSources: ["user", "project"],
-    settings: {
-      // Every shell of the agent can reach a socket through which text becomes a message of "another session".
-      crossSessionInbound: "refuse",
-      ...(turn.plan ? { useAutoModeDuringPlan: false } : {}),
-      // Highest in rank: a checkout could otherwise turn the read-only hook off, or run shells from a skill.
-      ...(turn.readonly ? { disableAllHooks: false, disableSkillShellExecution: true } : {}),
-    },
+    settings: start.settings,
     // Servers of the checkout are programs that it starts, and say of themselves that they only read.
     ...(turn.readonly ? { strictMcpConfig: true } : {}),
     ...permissions(turn, start),
@@ -66,6 +63,15 @@ export function queryOptions(turn: TurnRequest, start: StartChoices): Options {
     ...(start.withoutSkills ? {} : { plugins: plugins(turn) }),
     // The one setting that keeps Claude Code from reading skills: `--disable-slash-commands` reads them all the same.
     ...managed(turn, start),
+  };
+}
+
+/** Ours, which overrule the checkout's and the image's. */
+export function turnSettings(turn: TurnRequest): Settings {
+  return {
+    // Every shell of the agent can reach a socket through which text becomes a message of "another session".
+    crossSessionInbound: "refuse",
+    ...(turn.plan ? { useAutoModeDuringPlan: false } : {}),
   };
 }
 
