@@ -8,8 +8,9 @@ import { cutMessage, HARNESS_ERROR_CODES, messageOf } from "../errors.ts";
 import type { Outcome, Usage } from "../frames/frame.ts";
 import type { HarnessFrame, HarnessOutcome } from "../frames/harness-line.ts";
 import { parseHarnessLine } from "../frames/harness-line.ts";
-import type { LargeFrame, LargeJson } from "../frames/large-lines.ts";
+import type { LargeJson } from "../frames/large-lines.ts";
 import { LARGE_BYTES } from "../frames/large-lines.ts";
+import type { LargeFrame } from "../frames/read-large-line.ts";
 import type { Lines } from "../frames/split-lines.ts";
 import { LineSplitter } from "../frames/split-lines.ts";
 import type { HarnessInterrupt, InterruptReason } from "../harness/port.ts";
@@ -33,6 +34,9 @@ const USAGE_KEYS = Object.keys({
   turns: true,
 } satisfies Record<keyof Usage, true>);
 
+/** Of a line that is to be changed, and so is read here as a whole: as many take some 20 ms. */
+const MAX_TAKEN_VALUES = 200_000;
+
 /** From this mean length on it is cheaper to copy the bytes of lines than to encode their text again. */
 const COPY_FROM_BYTES = 512;
 
@@ -47,7 +51,7 @@ export interface ForwardOptions {
   /** Lines that are no frames share the run's quota of log lines. */
   readonly quota: LineQuota;
   readonly onSession: (sessionId: string) => void;
-  readonly tools: Pick<RunTools, "concern" | "take" | "conclude">;
+  readonly tools: Pick<RunTools, "interest" | "take" | "conclude">;
 }
 
 export class FrameForwarder {
@@ -123,13 +127,14 @@ export class FrameForwarder {
       case "large": {
         const { length } = lines.bytes;
         const beginning = lines.bytes.toString("utf8", 0, SKIPPED_BYTES);
-        const frame = await options.largeJson.parseLine(lines.bytes);
+        const open = attempt.parts.state;
+        const frame = await options.largeJson.readLine(lines.bytes, { open, interest: options.tools.interest });
         if (!this.#reads) return;
         if (!frame) return this.#skip(beginning, length);
         // Rare, and to be changed: a chunk in it is about a call of the run's tools.
-        if (options.tools.concern(frame.outlines)) return this.#takeWhole(frame, length);
+        if (frame.concerned) return this.#takeWhole(frame, length);
         this.#forwarded(1, length);
-        if (frame.hasChunks || !frame.outcome) attempt.forwardBytes(frame.outlines, frame.body);
+        if (frame.hasChunks || !frame.outcome) attempt.forwardBytes(frame, open);
         this.#note(frame);
         return;
       }
@@ -138,11 +143,17 @@ export class FrameForwarder {
     }
   }
 
-  /** The line itself went to whoever parsed it. */
-  #takeWhole({ body: bytes, outlines: _, hasChunks: __, ...rest }: LargeFrame, length: number): void {
+  /** The line itself went to whoever read it. */
+  #takeWhole({ body: bytes, values, sessionId, outcome }: LargeFrame, length: number): void {
+    if (values > MAX_TAKEN_VALUES) {
+      const message = `a line with a call of the run's tools has more than ${MAX_TAKEN_VALUES} values in it`;
+      this.attempt.stop({ code: "frame_too_large", message });
+      return;
+    }
     const body = new TextDecoder().decode(bytes);
     const { chunks } = JSON.parse(`{${body}`) as Pick<HarnessFrame, "chunks">;
-    const frame = this.options.tools.take({ ...rest, chunks, body });
+    const said = { ...(sessionId === undefined ? {} : { sessionId }), ...(outcome ? { outcome } : {}) };
+    const frame = this.options.tools.take({ ...said, chunks, body, verbatim: false });
     this.#forwarded(1, length);
     if (!frame) return;
     if (frame.chunks.length > 0 || !frame.outcome) this.attempt.forward([frame], false);

@@ -12,7 +12,8 @@ import type { Clock } from "../clock/port.ts";
 import { endOfMessage } from "../frames/end-of-message.ts";
 import type { Chunk, Frame, GoneReason, Outcome, Preparation, RunError, Settled } from "../frames/frame.ts";
 import type { HarnessFrame } from "../frames/harness-line.ts";
-import { OpenParts } from "../frames/open-parts.ts";
+import { OpenParts, type OpenState } from "../frames/open-parts.ts";
+import type { LargeFrame } from "../frames/read-large-line.ts";
 import type { RunState, RunSummary } from "../frames/run-summary.ts";
 import type { Waiting } from "../tools/open-questions.ts";
 import type { ToolSpec } from "../tools/port.ts";
@@ -171,10 +172,10 @@ export class Attempt {
     this.log.append(lines.subarray(0, at));
   }
 
-  /** As `forward`, for one frame whose text is bytes already. */
-  forwardBytes(chunks: readonly Chunk[], body: Uint8Array): void {
+  /** As `forward`, for one frame whose text is bytes already. `before` is what was open when it was sent to be read. */
+  forwardBytes({ body, open }: Pick<LargeFrame, "body" | "open">, before: OpenState): void {
     if (!this.live) return;
-    for (const chunk of chunks) this.parts.note(chunk);
+    this.parts.noteChange(before, open);
     this.log.append(Buffer.concat([Buffer.from(`{"seq":${++this.lastSeq},`), body, Buffer.from("\n")]));
   }
 

@@ -1,7 +1,6 @@
 /**
  * One line of a harness, read as far as the daemon needs to: is it a frame, what does it open and close, and what text
- * goes behind `{"seq":N,` on the wire. Pure, and the same in the daemon's own thread and in the worker that takes the
- * large lines.
+ * goes behind `{"seq":N,` on the wire. Pure; of large lines the worker reads the same by `read-large-line.ts`.
  */
 import type { Chunk } from "./frame.ts";
 
@@ -22,7 +21,7 @@ export interface HarnessFrame {
 }
 
 const PLAIN_START = '{"chunks":[';
-const SESSION_ID = /^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$/;
+export const SESSION_ID = /^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$/;
 
 /** Undefined for a line that is no frame. */
 export function parseHarnessLine(line: string): HarnessFrame | undefined {

@@ -1,46 +1,36 @@
 /**
- * Parses large lines off the daemon's thread: 15 MiB of JSON take up to 90 ms, which /health does not have. Touches
- * no file. One request at a time and in order, as the lines of a run come.
+ * Reads large JSON off the daemon's thread: 15 MiB of it take up to 90 ms, which /health does not have. Touches no
+ * file. One request at a time and in order, as the lines of a run come.
  */
-import { isUtf8 } from "node:buffer";
-import { parseHarnessLine } from "./harness-line.ts";
-import type { LargeFrame } from "./large-lines.ts";
-import { outlinesOf } from "./open-parts.ts";
+import { JsonRefusal } from "./json-scanner.ts";
+import { parseBounded } from "./parse-bounded.ts";
+import { type LineContext, readLargeLine } from "./read-large-line.ts";
 
 declare const self: Worker;
 
-self.onmessage = (event: MessageEvent<{ id: number; kind: "line" | "json"; bytes: Uint8Array }>): void => {
-  const { id, kind, bytes } = event.data;
+type Request = { readonly id: number; readonly bytes: Uint8Array; readonly line?: LineContext };
+
+self.onmessage = (event: MessageEvent<Request>): void => {
+  const { id, bytes: sent, line } = event.data;
+  const bytes = Buffer.from(sent.buffer, sent.byteOffset, sent.byteLength);
+  if (!line) {
+    postMessage({ id, ...parse(bytes) });
+    return;
+  }
   try {
-    if (kind === "json") postMessage({ id, ...parseJson(textOf(bytes)) });
-    else {
-      const frame = parseLine(bytes);
-      postMessage({ id, ...(frame ? { frame } : {}) }, frame ? [frame.body.buffer as ArrayBuffer] : []);
-    }
+    const frame = readLargeLine(bytes, line);
+    postMessage({ id, ...(frame ? { frame } : {}) }, frame ? [frame.body.buffer as ArrayBuffer] : []);
   } catch {
-    // Nested too deep to be sent across: as little use to the daemon as what cannot be parsed.
-    postMessage(kind === "json" ? { id, bad: true } : { id });
+    // Its outcome is nested too deep to be sent across: as little use to the daemon as what is no frame.
+    postMessage({ id });
   }
 };
 
-/** The body goes back as the bytes that came, where they are what it says: megabytes are moved, not copied. */
-function parseLine(bytes: Uint8Array): LargeFrame | undefined {
-  const frame = parseHarnessLine(textOf(bytes));
-  if (frame === undefined) return undefined;
-  const isSame = frame.verbatim && isUtf8(bytes);
-  const body = isSame ? bytes.subarray(1) : new TextEncoder().encode(frame.body);
-  const { chunks, ...rest } = frame;
-  return { ...rest, outlines: outlinesOf(chunks), hasChunks: chunks.length > 0, body };
-}
-
-function textOf(bytes: Uint8Array): string {
-  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString("utf8");
-}
-
-function parseJson(text: string): { value: unknown } | { bad: true } {
+function parse(bytes: Buffer): object {
   try {
-    return { value: JSON.parse(text) };
-  } catch {
+    return { value: parseBounded(bytes) };
+  } catch (error) {
+    if (error instanceof JsonRefusal) return { refused: { path: error.path, reason: error.reason } };
     return { bad: true };
   }
 }

@@ -1,22 +1,15 @@
 /** The worker thread for JSON that is too large to be parsed between two answers of /health. Started when needed. */
-import type { Chunk } from "./frame.ts";
-import type { HarnessFrame } from "./harness-line.ts";
+import { JsonRefusal } from "./json-scanner.ts";
+import type { LargeFrame, LineContext } from "./read-large-line.ts";
 
 /** What one parse on the daemon's own thread may take: 256 KiB are about 1 ms. */
 export const LARGE_BYTES = 256 << 10;
 
-/** As `HarnessFrame`, but its body is bytes, and of its chunks there is what opens and closes parts. */
-export interface LargeFrame extends Omit<HarnessFrame, "body" | "chunks"> {
-  readonly body: Uint8Array;
-  readonly outlines: readonly Chunk[];
-  readonly hasChunks: boolean;
-}
-
 /** Takes over the bytes that it is given, and the whole buffer that they are in. */
 export interface LargeJson {
   /** Undefined for a line that is no frame. */
-  parseLine(bytes: Buffer): Promise<LargeFrame | undefined>;
-  /** Rejects with a SyntaxError for a text that is no JSON. */
+  readLine(bytes: Buffer, context: LineContext): Promise<LargeFrame | undefined>;
+  /** As `parseBounded`. */
   parseJson(bytes: Uint8Array): Promise<unknown>;
   stop(): void;
 }
@@ -30,18 +23,24 @@ function workerPath(): string {
   return new URL("./large-line-worker.ts", import.meta.url).href;
 }
 
-type Reply = { id: number; frame?: LargeFrame; value?: unknown; bad?: true };
+type Reply = {
+  readonly id: number;
+  readonly frame?: LargeFrame;
+  readonly value?: unknown;
+  readonly bad?: true;
+  readonly refused?: { readonly path: string; readonly reason: string };
+};
 
 export function createLargeJson(): LargeJson {
   let worker: Worker | undefined;
   let nextId = 1;
   const waiting = new Map<number, { resolve: (reply: Reply) => void; reject: (error: Error) => void }>();
 
-  const ask = (kind: "line" | "json", bytes: Uint8Array): Promise<Reply> => {
+  const ask = (bytes: Uint8Array, line?: LineContext): Promise<Reply> => {
     worker ??= start();
     const id = nextId++;
     const reply = new Promise<Reply>((resolve, reject) => waiting.set(id, { resolve, reject }));
-    worker.postMessage({ id, kind, bytes }, [bytes.buffer as ArrayBuffer]);
+    worker.postMessage({ id, bytes, line }, [bytes.buffer as ArrayBuffer]);
     return reply;
   };
   const start = (): Worker => {
@@ -60,9 +59,10 @@ export function createLargeJson(): LargeJson {
     return created;
   };
   return {
-    parseLine: async (bytes) => (await ask("line", bytes)).frame,
+    readLine: async (bytes, context) => (await ask(bytes, context)).frame,
     async parseJson(bytes) {
-      const reply = await ask("json", bytes);
+      const reply = await ask(bytes);
+      if (reply.refused) throw new JsonRefusal(reply.refused.path, reply.refused.reason);
       if (reply.bad) throw new SyntaxError("not JSON");
       return reply.value;
     },

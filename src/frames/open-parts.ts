@@ -6,6 +6,23 @@
  */
 import type { Chunk } from "./frame.ts";
 
+/** Of a kind. A harness that opens more of them, and closes none, would fill the memory: the rest is not closed. */
+const MAX_OPEN = 10_000;
+/** Nobody names a part by a longer one. */
+const MAX_ID_CHARS = 4096;
+
+/** What is open, as it can be sent to another thread. */
+export interface OpenState {
+  readonly started: boolean;
+  readonly messageId: unknown;
+  readonly closed: boolean;
+  readonly inStep: boolean;
+  readonly step: number;
+  readonly texts: ReadonlySet<string>;
+  readonly reasonings: ReadonlySet<string>;
+  readonly tools: ReadonlyMap<string, number>;
+}
+
 export class OpenParts {
   #started = false;
   #messageId: unknown;
@@ -16,6 +33,42 @@ export class OpenParts {
   /** Calls without a final output, and the number of the step that each was announced in. */
   readonly #tools = new Map<string, number>();
   #step = 0;
+
+  constructor(state?: OpenState) {
+    if (state) this.noteChange(NOTHING_OPEN, state);
+  }
+
+  /** A copy. */
+  get state(): OpenState {
+    return {
+      started: this.#started,
+      messageId: this.#messageId,
+      closed: this.#closed,
+      inStep: this.#inStep,
+      step: this.#step,
+      texts: new Set(this.#texts),
+      reasonings: new Set(this.#reasonings),
+      tools: new Map(this.#tools),
+    };
+  }
+
+  /**
+   * Takes over what another thread made of `before`, the state that it was sent. What was closed here in the meantime
+   * stays closed.
+   */
+  noteChange(before: OpenState, after: OpenState): void {
+    this.#started = after.started;
+    this.#messageId = after.messageId;
+    this.#closed = after.closed;
+    this.#inStep = after.inStep;
+    this.#step = after.step;
+    for (const id of before.texts) if (!after.texts.has(id)) this.#texts.delete(id);
+    for (const id of before.reasonings) if (!after.reasonings.has(id)) this.#reasonings.delete(id);
+    for (const call of before.tools.keys()) if (!after.tools.has(call)) this.#tools.delete(call);
+    for (const id of after.texts) if (!before.texts.has(id)) this.#texts.add(id);
+    for (const id of after.reasonings) if (!before.reasonings.has(id)) this.#reasonings.add(id);
+    for (const [call, step] of after.tools) if (before.tools.get(call) !== step) this.#tools.set(call, step);
+  }
 
   /** True between `start` and `finish` or `abort`: the message still wants an end. */
   get open(): boolean {
@@ -56,20 +109,20 @@ export class OpenParts {
         for (const [open, step] of this.#tools) if (step === this.#step) this.#tools.delete(open);
         return;
       case "text-start":
-        this.#texts.add(id);
+        if (mayOpen(this.#texts, id)) this.#texts.add(id);
         return;
       case "text-end":
         this.#texts.delete(id);
         return;
       case "reasoning-start":
-        this.#reasonings.add(id);
+        if (mayOpen(this.#reasonings, id)) this.#reasonings.add(id);
         return;
       case "reasoning-end":
         this.#reasonings.delete(id);
         return;
       case "tool-input-start":
       case "tool-input-available":
-        if (!this.#tools.has(call)) this.#tools.set(call, this.#step);
+        if (!this.#tools.has(call) && mayOpen(this.#tools, call)) this.#tools.set(call, this.#step);
         return;
       case "tool-output-available":
         if (chunk.preliminary !== true) this.#tools.delete(call);
@@ -111,17 +164,11 @@ export class OpenParts {
   }
 }
 
-const NOTED =
-  /^(start|start-step|finish-step|reset-step|finish|abort|(text|reasoning)-(start|end)|tool-(?!input-delta).*)$/;
+const NOTHING_OPEN: OpenState = {
+  ...{ started: false, messageId: undefined, closed: false, inStep: false, step: 0 },
+  ...{ texts: new Set<string>(), reasonings: new Set<string>(), tools: new Map<string, number>() },
+};
 
-/**
- * As much of `chunks` as `OpenParts.note` looks at, and whoever looks for calls of the run's tools: what a worker sends
- * across instead of megabytes, or of a million small chunks.
- */
-export function outlinesOf(chunks: readonly Chunk[]): Chunk[] {
-  return chunks.flatMap((chunk) => {
-    if (typeof chunk !== "object" || chunk === null || !NOTED.test(chunk.type)) return [];
-    const { type, id, toolCallId, toolName, preliminary, messageId } = chunk;
-    return [{ type, id, toolCallId, toolName, preliminary, messageId }];
-  });
+function mayOpen(open: { readonly size: number }, id: string): boolean {
+  return open.size < MAX_OPEN && !(typeof id === "string" && id.length > MAX_ID_CHARS);
 }

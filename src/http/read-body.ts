@@ -1,8 +1,10 @@
 /** The JSON body of a request, counted while it is read: more than `maxBytes` are never held. */
 import { isUtf8 } from "node:buffer";
 import { HttpError } from "../errors.ts";
+import { JsonRefusal } from "../frames/json-scanner.ts";
 import type { LargeJson } from "../frames/large-lines.ts";
 import { LARGE_BYTES } from "../frames/large-lines.ts";
+import { parseBounded } from "../frames/parse-bounded.ts";
 
 export async function readJson(request: Request, maxBytes: number, largeJson: LargeJson): Promise<unknown> {
   const bytes = await readBytes(request, maxBytes);
@@ -10,9 +12,10 @@ export async function readJson(request: Request, maxBytes: number, largeJson: La
   if (!isUtf8(bytes)) throw new HttpError("bad_json", "the body is not UTF-8");
   try {
     // A small one without a step of the event loop between its last byte and the claim of the run.
-    return bytes.length > LARGE_BYTES ? await largeJson.parseJson(bytes) : JSON.parse(bytes.toString("utf8"));
+    return bytes.length > LARGE_BYTES ? await largeJson.parseJson(bytes) : parseBounded(bytes);
   } catch (error) {
-    if (error instanceof SyntaxError || error instanceof RangeError) throw new HttpError("bad_json");
+    if (error instanceof JsonRefusal) throw new HttpError("bad_input", error.message);
+    if (error instanceof SyntaxError) throw new HttpError("bad_json");
     throw error;
   }
 }

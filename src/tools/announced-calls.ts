@@ -56,8 +56,8 @@ export class AnnouncedCalls {
     private readonly events: CallEvents,
   ) {}
 
-  has(toolCallId: unknown): boolean {
-    return typeof toolCallId === "string" && this.#calls.has(toolCallId);
+  get ids(): Iterable<string> {
+    return this.#calls.keys();
   }
 
   get(toolCallId: string): Call | undefined {

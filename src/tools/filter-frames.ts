@@ -5,6 +5,7 @@
  */
 import type { Chunk } from "../frames/frame.ts";
 import type { HarnessFrame } from "../frames/harness-line.ts";
+import type { Interest } from "../frames/interest.ts";
 import type { AnnouncedCalls, Call } from "./announced-calls.ts";
 import type { ToolSpec } from "./port.ts";
 
@@ -32,7 +33,7 @@ export interface FilterParts {
 }
 
 /** Chunks of which more than the outline is looked at, or that may be left out. */
-const TAKEN: ReadonlySet<unknown> = new Set(["start", "start-step", "finish"]);
+const TAKEN: ReadonlySet<string> = new Set(["start", "start-step", "finish"]);
 /** Of calls that may turn out to start a subagent: a harness may announce calls without end, and report on none. */
 const MAX_INPUTS = 256;
 
@@ -62,18 +63,17 @@ export class FrameFilter {
     return [...this.#subagents.values()];
   }
 
-  /** True when `take` has to see the frame of these chunks; `outlines` are as much of them as there is. */
-  concern(outlines: readonly Chunk[]): boolean {
-    if (!this.#looks || this.#overran) return this.#overran;
+  /** Which chunks `take` has to see: a frame without any of them goes to the reader as it is. */
+  get interest(): Interest | undefined {
+    if (!this.#looks && !this.#overran) return undefined;
     const { specs, calls } = this.parts;
-    return outlines.some(
-      ({ type, toolCallId, toolName, preliminary }) =>
-        TAKEN.has(type) ||
-        calls.has(toolCallId) ||
-        (type === "tool-input-available" && typeof toolName === "string" && specs.has(toolName)) ||
-        // A subagent's last word, which takes it out of the plan.
-        (preliminary !== true && this.#subagents.has(String(toolCallId))),
-    );
+    return {
+      everything: this.#overran,
+      types: TAKEN,
+      tools: new Set(specs.keys()),
+      calls: new Set(calls.ids),
+      subagents: new Set(this.#subagents.keys()),
+    };
   }
 
   /** A frame of the harness, as it goes to the reader. Undefined: nothing of it does. */

@@ -7,6 +7,7 @@
 import { sameJson } from "../canonical-json.ts";
 import type { Chunk, Outcome } from "../frames/frame.ts";
 import type { HarnessFrame } from "../frames/harness-line.ts";
+import type { Interest } from "../frames/interest.ts";
 import type { HarnessInterrupt } from "../harness/port.ts";
 import { AnnouncedCalls, type Call } from "./announced-calls.ts";
 import { CallResults } from "./call-results.ts";
@@ -92,9 +93,9 @@ export class RunTools {
     },
   };
 
-  /** True when `take` has to see the frame of these chunks; `outlines` are as much of them as there is. */
-  concern(outlines: readonly Chunk[]): boolean {
-    return this.#frames.concern(outlines);
+  /** Which chunks `take` has to see. Undefined: none. */
+  get interest(): Interest | undefined {
+    return this.#frames.interest;
   }
 
   /** A frame of the harness, as it goes to the reader. Undefined: nothing of it does. */

@@ -52,7 +52,7 @@ async function heldBack(harnessStallMs: number) {
     quota: new LineQuota(systemClock, silent, redactor),
     onSession: () => {},
     tools: {
-      concern: () => false,
+      interest: undefined,
       take: (frame) => frame,
       conclude: async (outcome) => void attempt.conclude(outcome),
     },

@@ -131,6 +131,36 @@ test("a line of 15 MiB comes through whole, one of 17 MiB ends the run, and /hea
   expect(await health.stop()).toBeGreaterThan(5);
 });
 
+test("lines of a million small chunks come through in bounded memory, from several runs at once", async () => {
+  await using daemon = await TestDaemon.start();
+  const chunk = '{"type":"start"}';
+  const list = `yes '${chunk}' | head -n 950000 | tr '\\n' ',' | head -c -1`;
+  const line: Step = { sh: `printf '{"chunks":['; ${list}; printf ']}\\n'`, wait: true };
+  const length = '{"seq":2,"chunks":[]}'.length + 950_000 * (chunk.length + 1) - 1;
+  const health = watchHealth(daemon);
+  const run = async (runId: string): Promise<void> => {
+    const response = await daemon.dispatch({ runId, threadId: runId, steps: [line, line] });
+    const lines = (await response.text()).split("\n").filter(Boolean);
+    expect(lines.slice(1, 3).map((each) => each.length)).toEqual([length, length]);
+    expect(JSON.parse(lines.at(-2) ?? "")).toMatchObject({
+      chunks: [{ type: "finish" }],
+      outcome: { type: "finished" },
+    });
+  };
+  await Promise.all([run("a"), run("b")]);
+  expect(await health.stop()).toBeGreaterThan(5);
+  expect(await highWaterKib(daemon.pid)).toBeLessThan(400 << 10);
+}, 60_000);
+
+test("a line with a call of the run's tools is read as a whole, and so not of any number of values", async () => {
+  await using daemon = await TestDaemon.start({ env: { HARNESS_CAPABILITIES: '{"clientTools":"shim"}' } });
+  const tools = [{ name: "ask", description: "d", inputSchema: {}, kind: "client" }];
+  const many = "yes '{},' | head -n 200000 | tr -d '\\n'";
+  const line: Step = { sh: `printf '{"chunks":['; ${many}; printf '{"type":"start"}]}\\n'`, wait: true };
+  const frames = await daemon.run({ runId: "r", input: { tools }, steps: [line] });
+  expect(frames.at(-1)).toMatchObject({ done: true, error: { code: "frame_too_large" } });
+}, 20_000);
+
 test("a harness that prints 1 GiB of frames is stopped at the limit, in flat memory", async () => {
   const limit = 256 << 20;
   await using daemon = await TestDaemon.start({ env: { RUN_MAX_BYTES: String(limit), KILL_GRACE_MS: "500" } });

@@ -1,7 +1,8 @@
 import { expect, test } from "bun:test";
 import { endOfMessage } from "../../src/frames/end-of-message.ts";
 import type { Chunk, Outcome } from "../../src/frames/frame.ts";
-import { OpenParts, outlinesOf } from "../../src/frames/open-parts.ts";
+import { OpenParts } from "../../src/frames/open-parts.ts";
+import { readLargeLine } from "../../src/frames/read-large-line.ts";
 import { readMessage } from "../support/read-message.ts";
 
 /** A message with all that can be open at once, and closed again. A run may end after each of these. */
@@ -141,9 +142,43 @@ test("chunks that are none do no harm", () => {
   ]);
 });
 
-test("outlines of chunks open and close as the chunks do", () => {
-  for (let length = 0; length <= MESSAGE.length; length++) {
-    const chunks = [...MESSAGE.slice(0, length), { type: "start", messageId: "m" }];
-    expect(endAfter(outlinesOf(chunks), { type: "finished" })).toEqual(endAfter(chunks, { type: "finished" }));
+test("large lines open and close as their chunks do, between chunks that are noted one by one", () => {
+  const all = [
+    ...MESSAGE,
+    { type: "start", messageId: "m" },
+    { type: "start", messageId: "n" },
+    ...MESSAGE.slice(1, 19),
+  ];
+  for (let from = 0; from <= all.length; from++) {
+    for (let to = from; to <= all.length; to++) {
+      const parts = new OpenParts();
+      for (const chunk of all.slice(0, from)) parts.note(chunk);
+      const before = parts.state;
+      const line = Buffer.from(JSON.stringify({ chunks: all.slice(from, to) }));
+      const frame = readLargeLine(line, { open: before });
+      parts.noteChange(before, frame?.open ?? before);
+      // In whichever order.
+      const ended = new Set(endOfMessage(parts, { type: "finished" }));
+      expect(ended).toEqual(new Set(endAfter(all.slice(0, to), { type: "finished" })));
+    }
   }
+});
+
+test("what was closed while a large line was read stays closed", () => {
+  const parts = new OpenParts();
+  for (const chunk of MESSAGE.slice(0, 13)) parts.note(chunk);
+  const before = parts.state;
+  const frame = readLargeLine(Buffer.from('{"chunks":[{"type":"text-start","id":"n"}]}'), { open: before });
+  parts.note({ type: "tool-output-available", toolCallId: "c1" });
+  parts.noteChange(before, frame?.open ?? before);
+  expect([...parts.openCalls]).toEqual(["c2"]);
+  expect(parts.close("no")).toContainEqual({ type: "text-end", id: "n" });
+});
+
+test("a harness that opens parts without end is closed as far as the memory goes", () => {
+  const parts = new OpenParts();
+  parts.note({ type: "start" });
+  for (let id = 0; id < 50_000; id++) parts.note({ type: "text-start", id: String(id) });
+  parts.note({ type: "reasoning-start", id: "r".repeat(1 << 20) });
+  expect(parts.close("no")).toHaveLength(10_000);
 });

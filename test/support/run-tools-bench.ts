@@ -5,6 +5,7 @@
 import type { Chunk, Outcome } from "../../src/frames/frame.ts";
 import { parseHarnessLine } from "../../src/frames/harness-line.ts";
 import { OpenParts } from "../../src/frames/open-parts.ts";
+import { readLargeLine } from "../../src/frames/read-large-line.ts";
 import type { Metrics } from "../../src/metrics/port.ts";
 import type { Call } from "../../src/tools/announced-calls.ts";
 import type { OpenSubagent } from "../../src/tools/filter-frames.ts";
@@ -168,6 +169,13 @@ export class RunToolsBench {
   /** Calls that each `waiting` frame asks about. */
   get asked(): string[][] {
     return this.waiting.map(({ interrupts }) => interrupts.map(({ toolCallId }) => toolCallId));
+  }
+
+  /** True when a large line with this chunk is one that the tools have to see. */
+  concern(chunk: Chunk): boolean {
+    const line = Buffer.from(JSON.stringify({ chunks: [chunk] }));
+    const frame = readLargeLine(line, { open: this.#parts.state, interest: this.tools.interest });
+    return frame?.concerned === true;
   }
 
   get openCalls(): string[] {

@@ -131,7 +131,7 @@ test("a parked turn that begins another step is ended there, and what follows re
   await bench.print(...words, FINISH);
   await bench.call("a", "look_up");
   // A large frame is looked at as well, and so left out.
-  expect(bench.tools.concern([{ type: "text-delta", id: "t" }])).toBe(true);
+  expect(bench.concern({ type: "text-delta", id: "t" })).toBe(true);
   expect(bench.read).toEqual(before);
   expect([bench.carried, bench.toldOf("a"), bench.outcomes.length]).toEqual([[], [], 1]);
 });
@@ -174,7 +174,7 @@ test("subagents that work on in the background are in the plan that is signed, t
   await bench.print(output("one", { preliminary: true }), output("two", { preliminary: true }));
   // However large its last word is; what it says before is nobody's business here.
   const outputs = [output("one", { preliminary: true }), output("three", {}), output("one", {})];
-  expect(outputs.map((chunk) => bench.tools.concern([chunk]))).toEqual([false, false, true]);
+  expect(outputs.map((chunk) => bench.concern(chunk))).toEqual([false, false, true]);
   await bench.print(output("one", {}));
   await bench.call("p", "pick");
   await bench.tools.conclude(FINISHED);

@@ -305,11 +305,11 @@ test("a call that never reached the daemon has the error that its harness gives 
 });
 
 test("a frame that is too large to be parsed here is looked at when it is about the run's tools", () => {
-  const { tools } = new RunToolsBench();
-  expect(tools.concern([{ type: "text-start", id: "t" }])).toBe(false);
-  expect(tools.concern([{ type: "tool-input-available", toolCallId: "x", toolName: "Write" }])).toBe(false);
-  expect(tools.concern([{ type: "tool-input-available", toolCallId: "x", toolName: "look_up" }])).toBe(true);
-  for (const type of ["start", "start-step", "finish"]) expect(tools.concern([{ type }])).toBe(true);
+  const bench = new RunToolsBench();
+  expect(bench.concern({ type: "text-start", id: "t" })).toBe(false);
+  expect(bench.concern({ type: "tool-input-available", toolCallId: "x", toolName: "Write" })).toBe(false);
+  expect(bench.concern({ type: "tool-input-available", toolCallId: "x", toolName: "look_up" })).toBe(true);
+  for (const type of ["start", "start-step", "finish"]) expect(bench.concern({ type })).toBe(true);
 });
 
 test("a disk that does not take an answer ends the run", async () => {
