@@ -21,6 +21,9 @@ const MAX_THREAD_ID_CHARS = 1024;
 const MAX_ENV_BYTES = 127 * 1024;
 const MAX_ENV_COUNT = 4096;
 const MAX_PARTS = 10_000;
+const MAX_HEADER_COUNT = 256;
+/** Names of tools, and rules: they go on a command line. */
+const MAX_DISALLOWED = 4096;
 // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what it is for
 const CONTROL_CHARACTERS = /[\u0000-\u001f\u007f-\u009f]/;
 
@@ -28,8 +31,9 @@ const text = z.string();
 const textPart = z.looseObject({ type: z.literal("text"), text });
 const filePart = z.looseObject({ type: z.literal("file"), mediaType: text, url: text, filename: text.optional() });
 const otherPart = z.looseObject({ type: text.refine((type) => type !== "text" && type !== "file") });
+// How many first, and for all of them: to check hundreds of thousands one by one holds up everything else.
 const partList = z
-  .custom<unknown[]>((parts) => Array.isArray(parts) && parts.length <= MAX_PARTS, `must be at most ${MAX_PARTS} parts`)
+  .custom<unknown[]>((parts) => isSmallList(parts, MAX_PARTS), `must be at most ${MAX_PARTS} parts`)
   .pipe(z.array(z.union([textPart, filePart, otherPart])));
 const userMessage = z
   .union([text, z.looseObject({ parts: partList }), z.looseObject({ content: text })])
@@ -37,8 +41,10 @@ const userMessage = z
 
 /** Variables of a process: no `=` in a name and no NUL anywhere, or the start of the process would fail. */
 export const envSchema = z
-  // First, and for all of it: to check hundreds of thousands one by one holds up everything else.
-  .custom<Record<string, unknown>>(isSmallEnv, `must be an object of at most ${MAX_ENV_COUNT} variables`)
+  .custom<Record<string, unknown>>(
+    (env) => isSmallObject(env, MAX_ENV_COUNT),
+    `must be an object of at most ${MAX_ENV_COUNT} variables`,
+  )
   .pipe(
     z.record(
       z.string().regex(/^[A-Za-z_][A-Za-z0-9_]*$/, "is no name of an environment variable"),
@@ -49,12 +55,26 @@ export const envSchema = z
     ),
   );
 
-function isSmallEnv(value: unknown): boolean {
+function isSmallObject(value: unknown, most: number): boolean {
   if (typeof value !== "object" || value === null || Array.isArray(value)) return false;
   let count = 0;
-  for (const _name in value) if (++count > MAX_ENV_COUNT) return false;
+  for (const _name in value) if (++count > most) return false;
   return true;
 }
+
+function isSmallList(value: unknown, most: number): boolean {
+  return Array.isArray(value) && value.length <= most;
+}
+
+const mcpHeaders = z
+  .custom<Record<string, unknown>>(
+    (headers) => isSmallObject(headers, MAX_HEADER_COUNT),
+    `must be an object of at most ${MAX_HEADER_COUNT} headers`,
+  )
+  .pipe(z.record(text, text));
+const disallowedTools = z
+  .custom<unknown[]>((list) => isSmallList(list, MAX_DISALLOWED), `must be a list of at most ${MAX_DISALLOWED} tools`)
+  .pipe(z.array(text));
 
 /** Not looked at one by one: there may be a million. */
 const echoes = z.custom<readonly unknown[]>((value) => Array.isArray(value), "must be a list");
@@ -76,7 +96,7 @@ const inputSchema = z.looseObject({
   mcp: z
     .looseObject({
       url: z.url({ protocol: /^https?$/ }),
-      headers: z.record(text, text).optional(),
+      headers: mcpHeaders.optional(),
       expiresAt: z.unknown().optional(),
     })
     .nullish(),
@@ -87,7 +107,7 @@ const inputSchema = z.looseObject({
     .looseObject({
       id: text.nullish(),
       instructions: text.nullish(),
-      disallowedTools: z.array(text).nullish(),
+      disallowedTools: disallowedTools.nullish(),
     })
     .nullish(),
   harness: z.looseObject({ id: text.nullish(), sessionId: text.nullish() }).nullish(),

@@ -8,7 +8,7 @@ export interface JsonBounds {
   readonly depth: number;
   /** In any one object. */
   readonly keys: number;
-  /** In all; lists and objects count too. */
+  /** In all; lists, objects and keys count too. */
   readonly values: number;
 }
 
@@ -45,7 +45,7 @@ const READ_KEY_BYTES = 128;
 export class JsonScanner {
   /** Of the next byte. After `peek`, of the next one that is no blank. */
   at = 0;
-  /** As many as have begun. */
+  /** As many as have begun, keys included. */
   values = 0;
   #depth = 0;
   /** Of each open list or object: the byte that closes it, how much of it has begun, and where its newest key is. */
@@ -120,7 +120,7 @@ export class JsonScanner {
   /** Begins a value. True when it is a list or an object with something in it, which is next. */
   #begin(): boolean {
     const byte = this.peek();
-    if (++this.values > this.bounds.values) throw this.#refusal(0, `more than ${this.bounds.values} values`);
+    this.#count();
     switch (byte) {
       case OPEN_OBJECT:
         return this.#enter(CLOSE_OBJECT);
@@ -139,6 +139,11 @@ export class JsonScanner {
         this.#number();
         return false;
     }
+  }
+
+  #count(): void {
+    const { values } = this.bounds;
+    if (++this.values > values) throw this.#refusal(0, `more than ${values} keys and values`);
   }
 
   #enter(close: number): boolean {
@@ -177,6 +182,7 @@ export class JsonScanner {
     if (this.#closes[level] === CLOSE_LIST) return;
     if (count > this.bounds.keys) throw this.#refusal(level, `more than ${this.bounds.keys} keys`);
     if (this.peek() !== QUOTE) throw this.#bad();
+    this.#count();
     this.#keys[level] = this.at;
     this.#string();
     this.#keyEnd = this.at;

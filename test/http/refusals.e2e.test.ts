@@ -171,14 +171,17 @@ test("a body of 31 MiB is read", async () => {
 });
 
 test("what is wrong in a body is named", async () => {
-  const many = Object.fromEntries(Array.from({ length: 300_000 }, (_, index) => [`V${index}`, "x"]));
+  const many = Object.fromEntries(Array.from({ length: 5000 }, (_, index) => [`V${index}`, "x"]));
+  const keys = (count: number) => Object.fromEntries(Array.from({ length: count }, (_, index) => [`k${index}`, ""]));
+  const deep = (levels: number): string =>
+    JSON.stringify({ runId: "r", input }).replace(/}}$/, `,"more":${"[".repeat(levels)}${"]".repeat(levels)}}}`);
   const input = { threadId: "t", userMessage: "[]" };
   for (const [body, error, detail] of [
     ["", "bad_json", "the body is empty"],
     ["{", "bad_json", ""],
     ["nonsense", "bad_json", ""],
     ['{"runId":"r"}}', "bad_json", ""],
-    ["[".repeat(200_000), "bad_json", ""],
+    ["[".repeat(200_000), "bad_input", "0.0.0.0.0.0.0.0: has more than 600 levels"],
     ["null", "bad_input", "the body must be a JSON object"],
     ["[]", "bad_input", "the body must be a JSON object"],
     ["7", "bad_input", "the body must be a JSON object"],
@@ -225,6 +228,26 @@ test("what is wrong in a body is named", async () => {
     [{ runId: "r", input: { ...input, env: { "A=B": "c" } } }, "bad_input", "input.env.A=B: "],
     [{ runId: "r", input: { ...input, env: { A: "b\u0000c" } } }, "bad_input", "input.env.A: must not contain NUL"],
     [{ runId: "r", input: { ...input, env: { A: 7 } } }, "bad_input", "input.env.A: "],
+    [
+      { runId: "r", input: { ...input, mcp: { url: "http://127.0.0.1:1/", headers: keys(257) } } },
+      "bad_input",
+      "input.mcp.headers: must be an object of at most 256 headers",
+    ],
+    [
+      { runId: "r", input: { ...input, agent: { disallowedTools: Array(4097).fill("Bash") } } },
+      "bad_input",
+      "input.agent.disallowedTools: must be a list of at most 4096 tools",
+    ],
+    // Small bodies and large ones, which are read by another thread.
+    [{ runId: "r", input: { ...input, more: keys(10_001) } }, "bad_input", "input.more: has more than 10000 keys"],
+    [{ runId: "r", input: { ...input, ...keys(100_000) } }, "bad_input", "input: has more than 10000 keys"],
+    [
+      { runId: "r", input: { ...input, more: Array(1_000_000).fill(0) } },
+      "bad_input",
+      "body: has more than 1000000 keys",
+    ],
+    [deep(50_000), "bad_input", "input.more.0.0.0.0.0.0: has more than 600 levels"],
+    [deep(200_000), "bad_input", "input.more.0.0.0.0.0.0: has more than 600 levels"],
     [{ runId: "r", after: -1, input }, "bad_input", "after: "],
     [{ runId: "r", after: 1.5, input }, "bad_input", "after: "],
     [{ runId: "r", after: "0", input }, "bad_input", "after: "],
