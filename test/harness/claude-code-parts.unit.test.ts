@@ -98,6 +98,31 @@ test("files that are not base64, or empty, or of an unknown kind", () => {
   expect(file("video/mp4", "data:video/mp4;base64,aGk=")).toMatchObject({ text: expect.stringContaining("video/mp4") });
 });
 
+test("a type that says nothing leaves it to the data URL to say it", () => {
+  const file = (mediaType: string, url: string) =>
+    promptBlocks({ parts: [{ type: "file", mediaType, url, filename: "f" }] })[0];
+  for (const mediaType of ["image/*", "*/*", "application/octet-stream", "Application/Octet-Stream; x=y"]) {
+    expect(file(mediaType, "data:image/png;base64,aGk=")).toMatchObject({ source: { media_type: "image/png" } });
+    expect(file(mediaType, "data:text/plain;charset=utf-8,hi")).toMatchObject({ source: { type: "text", data: "hi" } });
+    // The URL's own default is no word of the sender's.
+    expect(file(mediaType, "data:;base64,aGk=")).toMatchObject({
+      text: expect.stringContaining("could not be passed"),
+    });
+  }
+  expect(file("text/csv", "data:application/octet-stream;base64,aGk=")).toMatchObject({ source: { data: "hi" } });
+  expect(file("", "data:,hi")).toMatchObject({ source: { data: "hi" } });
+});
+
+test.each(["application/pdf", "image/png", "text/plain", "application/json"])(
+  "an empty file of %s is named",
+  (type) => {
+    const url = `data:${type};base64,`;
+    expect(promptBlocks({ parts: [{ type: "file", mediaType: type, url, filename: "f" }] })).toEqual([
+      { type: "text", text: '[The attached file "f" is empty.]' },
+    ]);
+  },
+);
+
 test("blank text is no message, and other parts are passed over", () => {
   expect(() => promptBlocks({ parts: [{ type: "text", text: "  " }, { type: "step-start" }] })).toThrow("empty");
   expect(() => promptBlocks(undefined)).toThrow("empty");

@@ -52,10 +52,21 @@ function blockOf(part: unknown): PromptBlock[] {
   const declared = typeof part.mediaType === "string" ? part.mediaType : "";
   const file = typeof part.url === "string" ? readDataUrl(part.url) : undefined;
   if (!file) return [notPassed(name, declared, "only files that travel in the message itself (data: URLs) can be")];
-  return [fileBlock(name, (declared || file.mediaType).toLowerCase().split(";")[0]?.trim() ?? "", file.bytes)];
+  return [fileBlock(name, typeOf(declared, file.mediaType), file.bytes)];
+}
+
+/** Of the two that say what a file is, the message's goes before, unless it says nothing. */
+function typeOf(declared: string, ofUrl: string): string {
+  const [said = "", known = ""] = [declared, ofUrl].map((type) => type.toLowerCase().split(";")[0]?.trim());
+  const saysNothing = said.includes("*") || said === "application/octet-stream";
+  if (said === "") return known || "text/plain";
+  return saysNothing && known ? known : said;
 }
 
 function fileBlock(name: string, mediaType: string, bytes: Buffer): PromptBlock {
+  // The API refuses blank text blocks, and documents and images without a byte.
+  const isBlank = bytes.length === 0 || (TEXT_TYPE.test(mediaType) && bytes.toString().trim() === "");
+  if (isBlank) return { type: "text", text: `[The attached file ${JSON.stringify(name)} is empty.]` };
   const image = IMAGE_TYPES.find((type) => type === mediaType || (type === "image/jpeg" && mediaType === "image/jpg"));
   if (image) return { type: "image", source: { type: "base64", media_type: image, data: bytes.toString("base64") } };
   if (mediaType === "application/pdf") {
@@ -63,9 +74,8 @@ function fileBlock(name: string, mediaType: string, bytes: Buffer): PromptBlock 
     return { type: "document", source, title: name };
   }
   if (TEXT_TYPE.test(mediaType)) {
-    const text = bytes.toString();
-    if (text.trim() === "") return { type: "text", text: `[The attached file ${JSON.stringify(name)} is empty.]` };
-    return { type: "document", source: { type: "text", media_type: "text/plain", data: text }, title: name };
+    const source = { type: "text", media_type: "text/plain", data: bytes.toString() } as const;
+    return { type: "document", source, title: name };
   }
   return notPassed(name, mediaType, "only images (PNG, JPEG, GIF, WebP), PDFs and text files can be");
 }
@@ -78,13 +88,14 @@ function notPassed(name: string, mediaType: string, why: string): PromptBlock {
   };
 }
 
+/** `mediaType` is empty where the URL does not say it. */
 function readDataUrl(url: string): { mediaType: string; bytes: Buffer } | undefined {
   const comma = url.indexOf(",");
   if (!/^data:/i.test(url) || comma === -1) return undefined;
   const header = url.slice("data:".length, comma);
   const payload = url.slice(comma + 1);
   const base64 = /;\s*base64\s*$/i.test(header);
-  const mediaType = header.split(";")[0]?.trim() || "text/plain";
+  const mediaType = header.split(";")[0] ?? "";
   try {
     const bytes = base64 ? Buffer.from(payload, "base64") : Buffer.from(decodeURIComponent(payload));
     return { mediaType, bytes };
