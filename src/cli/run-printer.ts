@@ -1,5 +1,5 @@
 /** Where a run is printed: as lines of JSON, or for people; and the pauses in which a question has the terminal. */
-import type { Frame, Run, RunResult } from "../client/index.ts";
+import { type Frame, frameText, type Run, type RunResult } from "../client/index.ts";
 import type { CliIo } from "./io.ts";
 import { type Piece, PrettyFrames } from "./pretty-frames.ts";
 import { type Style, styleOf } from "./style.ts";
@@ -24,7 +24,7 @@ export function columnsOf(io: CliIo): number {
 
 export function jsonPrinter(io: CliIo): Printer {
   return {
-    frame: (frame) => io.stdout.write(`${JSON.stringify(frame)}\n`),
+    frame: (frame) => io.stdout.write(`${frameText(frame)}\n`),
     note: (text) => io.stderr.write(`${text}\n`),
     async finished(result) {
       // The last frame has said it. What ended without one is told apart.

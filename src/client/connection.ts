@@ -95,8 +95,17 @@ export async function* framesOf(body: ReadableStream<Uint8Array>, watch: BodyWat
   }
 }
 
+const texts = new WeakMap<Frame, string>();
+
+/** The line that a frame was read from: numbers in it are as they were written, which a parsed frame cannot say. */
+export function frameText(frame: Frame): string {
+  return texts.get(frame) ?? JSON.stringify(frame);
+}
+
 function parseFrame(line: string): Frame {
   const value = parseObject(line);
   if (!Number.isSafeInteger(value?.seq) || !Array.isArray(value?.chunks)) throw new ProtocolError("a line is no frame");
-  return value as unknown as Frame;
+  const frame = value as unknown as Frame;
+  texts.set(frame, line);
+  return frame;
 }

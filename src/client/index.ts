@@ -8,6 +8,7 @@ export {
   type DispatchOptions,
   type ResumeOptions,
 } from "./client.ts";
+export { frameText } from "./connection.ts";
 export {
   AnswersError,
   DispatchdError,

@@ -107,6 +107,21 @@ describe("run, as JSON", () => {
     expect(io.err).toBe("");
   });
 
+  test("numbers are as they were printed, whatever can be parsed of them", async () => {
+    const numbers = '{"big":12345678901234567890,"endless":1e400,"exact":1.10}';
+    const line = (seq: number): string => `{"seq":${seq},"chunks":[{"type":"data-x","data":${numbers}}]}\n`;
+    const { daemon, io } = await start((attempt) => {
+      attempt.lines.push(line(attempt.lines.length + 1));
+      attempt.conclude({ type: "finished" }).end();
+    });
+    expect(await runCli(["run", "--json", "--run-id", "r", "hello"], io)).toBe(0);
+    expect(io.out).toContain(numbers);
+    expect(io.out).toBe(daemon.attempt("r").lines.join(""));
+    const attached = new MemoryIo({ env: io.env });
+    expect(await runCli(["attach", "--json", "r"], attached)).toBe(0);
+    expect(attached.out).toBe(io.out);
+  });
+
   test("a run without a last frame says so on stderr", async () => {
     const { daemon, io } = await start(undefined);
     daemon.token = "rotated";
