@@ -104,6 +104,21 @@ async function runMcp(args: readonly string[]): Promise<number> {
   });
 }
 
+async function runOrgfs([first]: readonly string[]): Promise<number> {
+  if (first === "--version") {
+    process.stdout.write(`${version}\n`);
+    return 0;
+  }
+  if (first !== undefined) {
+    const help = first === "--help" || first === "-h";
+    const text =
+      "dispatchd orgfs-worker\n\nCarries out one job on the org volume, as the daemon starts it: an order on stdin.\n";
+    (help ? process.stdout : process.stderr).write(text);
+    return help ? 0 : EXIT_USAGE;
+  }
+  return (await import("./orgfs-worker.ts")).runOrgfsWorker();
+}
+
 async function runScan(args: readonly string[]): Promise<number> {
   const { scanMarkers } = await import("./process/markers.ts");
   scanMarkers(args);
@@ -122,7 +137,7 @@ async function main(argv: readonly string[]): Promise<number> {
   if (command === "harness") return runHarness(args);
   if (command === "mcp") return runMcp(args);
   if (command === "proc-scan") return runScan(args);
-  if (command === "orgfs-worker") return (await import("./orgfs-worker.ts")).runOrgfsWorker();
+  if (command === "orgfs-worker") return runOrgfs(args);
   const [{ CLI_COMMANDS, runCli }, { createProcessIo }] = await Promise.all([
     import("./cli/index.ts"),
     import("./cli/process-io.ts"),

@@ -48,11 +48,23 @@ export async function runWorkerProgram({
   parent,
 }: WorkerProgram): Promise<number> {
   dieWithParent();
-  const order = JSON.parse(read()) as WorkerOrder;
+  const order = readOrder(read());
+  if (!order) {
+    write(`${JSON.stringify({ failed: { code: "bad_order", message: "no order on stdin" } })}\n`);
+    return 1;
+  }
   // A parent that had died before `dieWithParent` is not there to send the signal.
   if (parent() !== order.parent) return 1;
   write(`${JSON.stringify(await carryOut(jobs, paths, order))}\n`);
   return 0;
+}
+
+function readOrder(text: string): WorkerOrder | undefined {
+  try {
+    return JSON.parse(text) as WorkerOrder;
+  } catch {
+    return undefined; // Started by hand.
+  }
 }
 
 async function carryOut(

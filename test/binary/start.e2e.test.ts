@@ -75,11 +75,27 @@ test("an argument that it does not know is refused, and told", async () => {
 test("--help and --version need no setting", async () => {
   const { version } = (await Bun.file(join(import.meta.dir, "../../package.json")).json()) as { version: string };
   expect(await run(["--version"])).toEqual({ code: 0, stdout: `${version}\n`, stderr: "" });
-  for (const args of [["--help"], ["serve", "--help"], ["harness", "claude-code", "--help"]]) {
+  for (const args of [
+    ["--help"],
+    ["serve", "--help"],
+    ["harness", "claude-code", "--help"],
+    ["orgfs-worker", "--help"],
+  ]) {
     const ended = await run(args);
     expect([args, ended.code, ended.stderr]).toEqual([args, 0, ""]);
     expect(ended.stdout).toContain("dispatchd");
   }
+});
+
+test("what the daemon starts by itself says what it is to whoever starts it by hand", async () => {
+  const { version } = (await Bun.file(join(import.meta.dir, "../../package.json")).json()) as { version: string };
+  expect(await run(["orgfs-worker", "--version"])).toEqual({ code: 0, stdout: `${version}\n`, stderr: "" });
+  const wrong = await run(["orgfs-worker", "now"]);
+  expect([wrong.code, wrong.stdout]).toEqual([2, ""]);
+  expect(wrong.stderr).toStartWith("dispatchd orgfs-worker\n");
+  const alone = await run(["orgfs-worker"]);
+  expect([alone.code, alone.stderr]).toEqual([1, ""]);
+  expect(JSON.parse(alone.stdout)).toEqual({ failed: { code: "bad_order", message: "no order on stdin" } });
 });
 
 test("a port in use and a state folder in use are told in one line each: exit code 1", async () => {
