@@ -48,6 +48,8 @@ const STOP_AND_SAVE_MS = 18_000;
 const STATE_DIR_MODE = 0o711;
 const LAST_BYTES_MS = 2000;
 const LAST_BYTES_LOOK_MS = 10;
+/** For the end of a recovery that the stop of the runs has waited for already: a file that hangs has no end. */
+const RECOVERY_END_MS = 1000;
 /** From listening to loading what is heavy. Who waits for the daemon asks again and again, and is answered before. */
 const LOAD_AFTER_MS = 25;
 
@@ -114,6 +116,7 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
     failed,
     async stop() {
       stopping = true;
+      const stoppedAt = clock.monotonic();
       log.info("draining", { runs: parts?.dispatcher.registry.liveCount ?? 0 });
       const { dispatcher, sessions, close } = await built;
       dispatcher.draining = true;
@@ -124,7 +127,10 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
       // A mount that is stopped drops what it still holds; until then whoever asks gets an answer.
       await clock.sleep(Math.max(0, sessions.writeBackUntil() - clock.monotonic()));
       await server.stop(true);
-      await begun;
+      const recovered = begun.then(() => true);
+      if (!(await Promise.race([recovered, clock.sleep(RECOVERY_END_MS).then(() => false)]))) {
+        log.warn("recovery given up", { waitedMs: Math.round(clock.monotonic() - stoppedAt) });
+      }
       close();
       log.info("stopped");
     },

@@ -1,5 +1,6 @@
 /** SIGTERM: what would start is refused, what runs ends with one outcome and one last frame, and nothing is left over. */
 import { expect, test } from "bun:test";
+import { globSync } from "node:fs";
 import { readFile, rm, stat } from "node:fs/promises";
 import { eventually, TestDaemon } from "../support/daemon.ts";
 import { Follower } from "../support/follow.ts";
@@ -125,6 +126,26 @@ test.concurrent("a grace for harnesses that is longer than the pod's does not ou
   expect(body.frames.at(-1)).toMatchObject({ done: true, error: { code: "sandbox_gone" } });
   expect(await Promise.all(startedPids(daemon).map(isAlive))).toEqual([false]);
 }, 20_000);
+
+test.concurrent("a recovery that hangs on a file does not hold up the exit", async () => {
+  await using daemon = await TestDaemon.start();
+  await daemon.run({ runId: "r", steps: [FINISHED] });
+  await daemon.stop();
+  const [record = ""] = globSync(`${daemon.stateDir}/own/runs/*/record.json`);
+  await rm(record);
+  // Nobody writes to it: to open it takes for ever.
+  await Bun.$`mkfifo ${record}`.quiet();
+  const from = daemon.log.length;
+  const launched = daemon.launch().catch(() => {});
+  await daemon.event("listening", from);
+  // It has its signals when it answers.
+  await eventually(async () => (await daemon.fetch("/health")).ok);
+  const startedAt = performance.now();
+  expect(await daemon.stop()).toBe(0);
+  expect(performance.now() - startedAt).toBeLessThan(20_000);
+  expect(daemon.log.slice(from).map(({ event }) => event)).toContain("recovery given up");
+  await launched;
+}, 30_000);
 
 test.concurrent("a second signal exits at once", async () => {
   await using daemon = await TestDaemon.start({ env: { KILL_GRACE_MS: "600000" } });
