@@ -39,6 +39,7 @@ const END = -1;
 /** A path is for a person to read. */
 const SHOWN_LEVELS = 8;
 const SHOWN_KEY_CHARS = 64;
+const SHORT_BYTES = 32;
 /** Nobody asks for a longer key. */
 const READ_KEY_BYTES = 128;
 
@@ -53,6 +54,7 @@ export class JsonScanner {
   readonly #counts: Int32Array;
   readonly #keys: Int32Array;
   #keyEnd = 0;
+  readonly #short = new Array<{ readonly start: number; readonly end: number; readonly text: string }>(64);
 
   constructor(
     private readonly bytes: Buffer,
@@ -113,8 +115,8 @@ export class JsonScanner {
   }
 
   /** What lies between `start` and here, as a value. */
-  parse(start: number): unknown {
-    return JSON.parse(this.bytes.toString("utf8", start, this.at));
+  parse(start: number, end = this.at): unknown {
+    return JSON.parse(this.bytes.toString("utf8", start, end));
   }
 
   /** Begins a value. True when it is a list or an object with something in it, which is next. */
@@ -197,10 +199,24 @@ export class JsonScanner {
     return this.#text(start, this.#keyEnd);
   }
 
-  /** Of a string between its quotes. */
+  /** Of a string between its quotes. The short ones are the same few, a million times: they are made once. */
   #text(start: number, end: number): string {
-    const text = this.bytes.toString("utf8", start + 1, end - 1);
-    return text.includes("\\") ? (JSON.parse(`"${text}"`) as string) : text;
+    const { bytes } = this;
+    const length = end - start - 2;
+    if (length > SHORT_BYTES) return this.parse(start, end) as string;
+    const slot = (length * 31 + (bytes[start + 1] as number) * 7 + (bytes[end - 2] as number)) % this.#short.length;
+    const known = this.#short[slot];
+    if (known && known.end - known.start - 2 === length && this.#isSame(known.start, start, length + 2))
+      return known.text;
+    const text = this.parse(start, end) as string;
+    this.#short[slot] = { start, end, text };
+    return text;
+  }
+
+  #isSame(one: number, other: number, length: number): boolean {
+    const { bytes } = this;
+    for (let at = 1; at < length; at++) if (bytes[one + at] !== bytes[other + at]) return false;
+    return true;
   }
 
   #string(): void {

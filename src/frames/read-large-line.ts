@@ -91,19 +91,22 @@ function readChunks(scanner: JsonScanner, { open, interest }: LineContext): Chun
   const parts = new OpenParts(open);
   let isEmpty = true;
   let concerned = interest?.everything ?? false;
-  let chunk = NOTHING;
+  // The same object for all of them: nobody keeps it.
+  const chunk: Record<string, unknown> = {};
+  let isBlank = true;
   const takeMember = (key: string): void => {
     if (!OUTLINE.has(key)) {
       scanner.skip();
       return;
     }
-    if (chunk === NOTHING) chunk = {};
     chunk[key] = scanner.scalar();
+    isBlank = false;
   };
   scanner.eachElement(() => {
     isEmpty = false;
     if (scanner.peek() !== OPEN_OBJECT) return scanner.skip();
-    chunk = NOTHING;
+    if (!isBlank) for (const key of OUTLINE) chunk[key] = undefined;
+    isBlank = true;
     scanner.eachMember(takeMember);
     if (typeof chunk.type !== "string" || !NOTED.test(chunk.type)) return;
     parts.note(chunk as Chunk);
@@ -112,7 +115,6 @@ function readChunks(scanner: JsonScanner, { open, interest }: LineContext): Chun
   return { start, end: scanner.at, isEmpty, open: parts.state, concerned };
 }
 
-const NOTHING: Record<string, unknown> = {};
 /** As much of a chunk as `OpenParts.note` and `concerns` look at. */
 const OUTLINE: ReadonlySet<string> = new Set(["type", "id", "messageId", "toolCallId", "toolName", "preliminary"]);
 
