@@ -105,7 +105,7 @@ export class Dispatcher {
 
   /** Closes what an earlier daemon left; then dispatches are admitted. */
   async begin(metrics: Metrics): Promise<void> {
-    const { clock, log, processes, nonce, earlierNonces, state } = this.options;
+    const { clock, log, processes, nonce, earlierNonces, state, largeJson } = this.options;
     this.#metrics = metrics;
     const startedAt = clock.monotonic();
     await Promise.all([this.tombstones.load(), this.#endedRuns.load()]);
@@ -117,6 +117,7 @@ export class Dispatcher {
       clock,
       log,
       hooks: this.#hooks,
+      largeJson,
       adopt: (attempt) => this.registry.adopt(attempt),
     });
     for (const name of await readdir(state.agentRuns)) {

@@ -9,6 +9,7 @@ import type { Clock } from "../clock/port.ts";
 import { parseRecord } from "../disk.ts";
 import { errnoOf, messageOf } from "../errors.ts";
 import type { Frame, Outcome } from "../frames/frame.ts";
+import { LARGE_BYTES, type LargeJson } from "../frames/large-lines.ts";
 import { LineSplitter } from "../frames/split-lines.ts";
 import type { Log } from "../log/port.ts";
 import type { AttemptHooks } from "./run.ts";
@@ -21,6 +22,7 @@ export interface RecoverOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly hooks: AttemptHooks;
+  readonly largeJson: LargeJson;
   readonly adopt: (attempt: Attempt) => void;
 }
 
@@ -40,7 +42,7 @@ export async function recoverRuns(options: RecoverOptions): Promise<number> {
 }
 
 /** True when the run had no outcome. */
-async function recoverRun(folder: string, { clock, log, hooks, adopt }: RecoverOptions): Promise<boolean> {
+async function recoverRun(folder: string, { clock, log, hooks, largeJson, adopt }: RecoverOptions): Promise<boolean> {
   const record = await readRecord(folder);
   if (!record) {
     // Nothing was started before its record was there.
@@ -65,7 +67,7 @@ async function recoverRun(folder: string, { clock, log, hooks, adopt }: RecoverO
   const { ending } = record;
   if (!settled && ending) {
     // The disk took no more of its log, and what was told is told again. Frames between are lost, as the seqs show.
-    await replayParts(attempt);
+    await replayParts(attempt, largeJson);
     attempt.lastSeq = Math.max(lastSeq, ending.lastSeq - 2);
     attempt.conclude(ending.outcome);
     await attempt.end(ending.settled);
@@ -76,7 +78,7 @@ async function recoverRun(folder: string, { clock, log, hooks, adopt }: RecoverO
     return false;
   }
   if (!outcome) {
-    await replayParts(attempt);
+    await replayParts(attempt, largeJson);
     attempt.stop({ code: "sandbox_gone", message: "the daemon was restarted in mid-turn", reason: "restarted" });
   }
   log.warn("run closed after a restart", { run: run.id, attempt: attempt.number, hadOutcome: outcome !== undefined });
@@ -111,13 +113,18 @@ async function readEnd(log: RunLog): Promise<LastFrames> {
 }
 
 /** What was open when the log was cut, so that the end of the message closes it. */
-async function replayParts(attempt: Attempt): Promise<void> {
+async function replayParts(attempt: Attempt, largeJson: LargeJson): Promise<void> {
   const { log, parts } = attempt;
-  const splitter = new LineSplitter(Number.MAX_SAFE_INTEGER, Number.MAX_SAFE_INTEGER);
+  const splitter = new LineSplitter(Number.MAX_SAFE_INTEGER, LARGE_BYTES);
   for (let at = 0; at < log.end; ) {
     const block = await log.read(at, SCAN_BYTES);
     at += block.length;
     for (const piece of splitter.push(block)) {
+      if (piece.type === "large") {
+        const open = parts.state;
+        const frame = await largeJson.readLine(piece.bytes, { open });
+        if (frame) parts.noteChange(open, frame.open);
+      }
       if (piece.type !== "lines") continue;
       for (const line of piece.lines) {
         const { chunks } = (parseRecord(line) ?? {}) as Partial<Frame>;

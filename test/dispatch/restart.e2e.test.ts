@@ -10,6 +10,7 @@ import type { Frame } from "../../src/frames/frame.ts";
 import { MARKER_ENV } from "../../src/process/port.ts";
 import { BINARY, eventually, parseFrames, TestDaemon } from "../support/daemon.ts";
 import { Follower } from "../support/follow.ts";
+import { highWaterKib } from "../support/measure.ts";
 import { readMessage } from "../support/read-message.ts";
 import type { Step } from "../support/scripted-harness.ts";
 import { CLOSE, FINISHED, OPEN } from "../support/scripted-harness.ts";
@@ -88,6 +89,21 @@ test("a turn that was cut off: the log is closed, the message is whole, and it i
   // The thread goes on.
   expect((await daemon.run({ runId: "next", threadId: "t", steps: [FINISHED] })).at(-1)?.error).toBeUndefined();
 });
+
+test("what a line of a million small chunks left open is closed too, in bounded memory", async () => {
+  await using daemon = await TestDaemon.start();
+  const list = `yes '{},' | head -n 4000000 | tr -d '\\n'`;
+  const line: Step = {
+    sh: `printf '{"chunks":['; ${list}; printf '{"type":"text-start","id":"late"}]}\\n'`,
+    wait: true,
+  };
+  const body = await follow(daemon, { runId: "cut", steps: [OPEN, line, { deltas: 1 }, { sleepMs: 600_000 }] });
+  await body.until(({ frames }) => frames.length === 4);
+  await restart(daemon);
+  const frames = await framesOf(daemon, "cut");
+  expect(frames.at(-2)?.chunks).toContainEqual({ type: "text-end", id: "late" });
+  expect(await highWaterKib(daemon.pid)).toBeLessThan(300 << 10);
+}, 20_000);
 
 test("in preparation, running and settling at once: each is closed as what it was", async () => {
   await using daemon = await TestDaemon.start({ env: HELD });
