@@ -89,6 +89,34 @@ describe("the protocol", () => {
   });
 });
 
+test("a request that is none is answered under its id, and a batch message by message", async () => {
+  await using bench = await openBench();
+  await using client = await connect(bench);
+  bench.respond = ({ name }, relay) => void relay.answer(name, { type: "success", text: "done" });
+  const params = { name: TOOL.name, arguments: {} };
+  const wrong = [
+    { jsonrpc: "1.0", id: 101, method: "ping" },
+    { jsonrpc: "2.0", id: 102, method: "tools/call", params: { ...params, _meta: null } },
+    { jsonrpc: "2.0", id: 103, method: "tools/call", params: { ...params, _meta: { progressToken: 1.5 } } },
+    { jsonrpc: "2.0", id: "104", method: 5 },
+    { jsonrpc: "2.0", id: 105, method: "tools/list", params: [] },
+  ];
+  client.write(wrong.map((message) => `${JSON.stringify(message)}\n`).join(""));
+  for (const { id } of wrong) expect((await client.answerOf(id as number)).error?.code).toBe(-32600);
+  const batch = [
+    { jsonrpc: "2.0", id: 201, method: "ping" },
+    { jsonrpc: "2.0", method: "notifications/initialized" },
+    { jsonrpc: "2.0", id: 202, method: "tools/call", params },
+    { jsonrpc: "2.0", id: 203, method: "tools/call", params: null },
+    "rubbish",
+  ];
+  client.write(`${JSON.stringify(batch)}\r\n`);
+  expect((await client.answerOf(201)).result).toEqual({});
+  expect((await client.answerOf(202)).result).toMatchObject({ content: [{ type: "text", text: "done" }] });
+  expect((await client.answerOf(203)).error?.code).toBe(-32600);
+  expectCleanStdout(client);
+});
+
 test("every tool in the list carries what its client has to know of it", async () => {
   await using bench = await openBench();
   await using client = await connect(bench, { toolMeta: { "x/limit": 5 } });

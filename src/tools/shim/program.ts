@@ -71,8 +71,9 @@ export async function runShim(program: ShimProgram): Promise<number> {
   const opening = openAsker({ ...options, say });
   opening.catch(() => {}); // Told below.
   // Most of the start: loading the protocol. The rest goes on beside it.
-  const [{ serveTools }, { StdioServerTransport }] = await Promise.all([
+  const [{ serveTools }, { answerUnreadable }, { StdioServerTransport }] = await Promise.all([
     import("./serve-tools.ts"),
+    import("./answer-unreadable.ts"),
     import("@modelcontextprotocol/sdk/server/stdio.js"),
   ]);
   let asker: Asker;
@@ -93,7 +94,8 @@ export async function runShim(program: ShimProgram): Promise<number> {
   }
   server.onerror = (error) => say(messageOf(error).replace(/\s+/g, " ").slice(0, 500));
   server.onclose = () => ended.resolve(EXIT_UNABLE);
-  await server.connect(new StdioServerTransport(program.stdin, program.stdout, { maxBufferSize: MAX_MESSAGE_BYTES }));
+  const messages = program.stdin.pipe(answerUnreadable((line) => program.stdout.write(line)));
+  await server.connect(new StdioServerTransport(messages, program.stdout, { maxBufferSize: MAX_MESSAGE_BYTES }));
   const code = await ended.promise;
   await within(LAST_STEPS_MS, conclude(asker, program.stdout));
   return code;
