@@ -109,9 +109,11 @@ export function payloadOf(text: string, schema: JsonSchema | undefined): unknown
   const wanted = typeof type === "string" ? [type] : Array.isArray(type) ? type : undefined;
   const value = parseJson(text);
   if (wanted?.length === 1 && wanted[0] === "string") return typeof value === "string" ? value : text;
+  const mayBeText = wanted === undefined || wanted.includes("string");
+  // An account number of twenty digits, or a version 1.10, would go on as another one.
+  if (typeof value === "number" && mayBeText && String(value) !== text) return text;
   if (value !== undefined) return value;
-  const isText = (wanted === undefined || wanted.includes("string")) && !BEGINS_AS_JSON.test(text);
-  return isText ? text : undefined;
+  return mayBeText && !BEGINS_AS_JSON.test(text) ? text : undefined;
 }
 
 const BEGINS_AS_JSON = /^\s*[{[]/;

@@ -27,8 +27,8 @@ export interface Conversation {
   readonly answers: Answers;
   /** Dispatches the next run. */
   readonly resume: (suspended: Suspended, answers: readonly Answer[]) => Run;
-  /** The command that goes on with a run that waits. */
-  readonly commandFor: (runId: string) => string;
+  /** The command that goes on with a run that waits; without its id with a suspension. */
+  readonly commandFor: (runId: string | undefined) => string;
 }
 
 /** A run that waits for its answers. */
@@ -63,6 +63,7 @@ export async function carryOn(
     const parked = watched.result && parkedBy(watched.result, resumed, conversation);
     if (!parked) {
       if (watched.result && !json) await io.stderr.write(notTaken(watched.result, resumed, conversation));
+      if (watched.lost && !json) await io.stderr.write(lostWaiting(watched.lost, conversation));
       return watched.code;
     }
     const next = await resumeParked(parked, conversation);
@@ -147,6 +148,20 @@ function notTaken(result: RunResult, { from }: Resumed, conversation: Conversati
   if (!refused && result.type !== "unreachable") return "";
   const headline = `the answers ${refused ? "were not" : "may not have been"} taken. To go on, with --answers FILE:`;
   return later(conversation, from, headline, "the answers:", from.answers);
+}
+
+/** The pod went away with the question: what was signed of it is all that there is to go on from. */
+function lostWaiting({ interrupts = [], suspension = "" }: Suspended, { commandFor, answers }: Conversation): string {
+  const entries = interrupts.map(({ id }) => answers.get(id) ?? { interruptId: id, status: "resolved", payload: null });
+  const lines = [
+    "the turn waited for an answer. To go on, at a terminal or with --answers FILE:",
+    `  ${commandFor(undefined)}`,
+    "with this in the file of --suspension:",
+    visible(suspension),
+    "answers, with what was answered in place of null:",
+    `  ${visible(JSON.stringify(entries))}`,
+  ];
+  return `${lines.join("\n")}\n`;
 }
 
 function later(

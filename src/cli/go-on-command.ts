@@ -5,7 +5,8 @@
 import { safeText } from "./safe-text.ts";
 
 export interface GoOn {
-  readonly runId: string;
+  /** Absent: no daemon knows the run, and its suspension goes into a file. */
+  readonly runId: string | undefined;
   readonly threadId: string;
   /** Options by name, as they were given. */
   readonly options: Readonly<Record<string, string | undefined>>;
@@ -14,7 +15,8 @@ export interface GoOn {
 }
 
 export function goOnCommand({ runId, threadId, options, env }: GoOn): string {
-  const words = ["dispatchd", "run", "--resume", runId, "--thread", threadId];
+  const from = runId === undefined ? ["--suspension", "FILE"] : ["--resume", runId];
+  const words = ["dispatchd", "run", ...from, "--thread", threadId];
   for (const [name, value] of Object.entries(options)) if (value !== undefined) words.push(`--${name}`, value);
   for (const item of env) words.push("--env", item.split("=")[0] ?? "");
   return words.map(quote).join(" ");

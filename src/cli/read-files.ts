@@ -1,6 +1,7 @@
 /** What a command reads from files that its options name; `-` is stdin. */
 import type { Answer, Interrupt, Suspended, Tool } from "../client/index.ts";
 import { type CliIo, readAll, UsageError } from "./io.ts";
+import { resumableOf } from "./lost-waiting.ts";
 
 export async function readText(path: string, io: CliIo): Promise<string> {
   try {
@@ -39,8 +40,8 @@ export async function readAnswers(path: string, io: CliIo): Promise<readonly Ans
 }
 
 /**
- * A suspension as one has it: what `run --json` printed, an outcome or a result out of it, or the bare text, which does
- * not say what was asked.
+ * A suspension as one has it: what `run --json` printed, also of a run that was lost while it waited, an outcome or a
+ * result out of it, or the bare text, which does not say what was asked.
  */
 export async function readSuspension(path: string, io: CliIo): Promise<Suspended> {
   const text = (await readText(path, io)).trim();
@@ -48,8 +49,11 @@ export async function readSuspension(path: string, io: CliIo): Promise<Suspended
   const values = [parseJson(text), ...text.split("\n").reverse().map(parseJson)];
   for (const value of values) {
     const said = asObject(value);
-    const stored = storedIn(asObject(said?.outcome)) ?? storedIn(said);
+    const outcome = asObject(said?.outcome);
+    const stored = storedIn(outcome) ?? storedIn(said) ?? resumableOf(said?.waiting);
     if (stored) return { ...stored, ...generationIn(values) };
+    // It waits for nothing more, whatever it asked before.
+    if (outcome?.type === "finished" || said?.waiting !== undefined) break;
   }
   throw new UsageError(`${nameOf(path)} holds no suspension: neither its text, nor frames of a run that waits`);
 }

@@ -99,7 +99,7 @@ function resumer(client: Client, input: DispatchInput, values: Values<typeof OPT
   };
 }
 
-function commandFor(runId: string, threadId: string, values: Values<typeof OPTIONS>): string {
+function commandFor(runId: string | undefined, threadId: string, values: Values<typeof OPTIONS>): string {
   const { model, mode, cwd, tools, hold, callback, input, url, env = [], "token-file": tokenFile } = values;
   const options = { model, mode, cwd, tools, hold, callback, input, url, "token-file": tokenFile };
   return goOnCommand({ runId, threadId, options, env });

@@ -1,8 +1,9 @@
 /** Prints a run until it ends, or until whoever watches has enough; with somebody to ask, what it asks is put to them. */
-import { DispatchdError, type Run, type RunResult } from "../client/index.ts";
+import { DispatchdError, type Frame, type Run, type RunResult, type Suspended } from "../client/index.ts";
 import { EXIT, EXIT_OF_ENDING, type ExitCode } from "./exit-codes.ts";
 import type { CliIo } from "./io.ts";
 import { type Answers, LiveQuestions } from "./live-questions.ts";
+import { resumableOf } from "./lost-waiting.ts";
 import { jsonPrinter, type Printer, prettyPrinter } from "./run-printer.ts";
 
 export interface WatchOptions {
@@ -25,6 +26,8 @@ export interface Watched {
   readonly result?: RunResult;
   /** True when it was left at a question. */
   readonly leftAsking: boolean;
+  /** What it waited for, when its pod was lost. */
+  readonly lost?: Suspended;
 }
 
 export async function watchRun(run: Run, io: CliIo, options: WatchOptions): Promise<Watched> {
@@ -50,7 +53,16 @@ export async function watchRun(run: Run, io: CliIo, options: WatchOptions): Prom
   const gone = new Promise<void>((resolve) => left.signal.addEventListener("abort", () => resolve(), { once: true }));
   const leftAs = (code: ExitCode): Watched => ({ code, leftAsking: questions?.left ?? false });
   try {
-    await Promise.race([printFrames(run, printer, questions), gone]);
+    let waited: Suspended | undefined;
+    let ended = false;
+    const look = (frame: Frame): void => {
+      ended ||= frame.outcome !== undefined;
+      if (frame.waiting) waited = resumableOf(frame.waiting);
+      // What closes a question before the outcome is its answer.
+      else if (!ended && !run.waiting) waited = undefined;
+      questions?.look();
+    };
+    await Promise.race([printFrames(run, printer, look, questions), gone]);
     if (io.stdout.closed.aborted) return leftAs(EXIT.brokenPipe);
     if (questions?.left) return leftAs(EXIT.waiting);
     const result = await run.result();
@@ -58,18 +70,27 @@ export async function watchRun(run: Run, io: CliIo, options: WatchOptions): Prom
     if (!left.signal.aborted) await Promise.race([printed, gone]);
     return left.signal.aborted
       ? leftAs(EXIT.interrupted)
-      : { code: EXIT_OF_ENDING[result.type], result, leftAsking: false };
+      : { code: EXIT_OF_ENDING[result.type], result, leftAsking: false, ...lostBy(result, waited) };
   } finally {
     stopListening();
     io.stdout.closed.removeEventListener("abort", leave);
   }
 }
 
-async function printFrames(run: Run, printer: Printer, questions: LiveQuestions | undefined): Promise<void> {
+function lostBy({ type }: RunResult, waited: Suspended | undefined): Pick<Watched, "lost"> {
+  return waited && (type === "gone" || type === "unreachable") ? { lost: waited } : {};
+}
+
+async function printFrames(
+  run: Run,
+  printer: Printer,
+  look: (frame: Frame) => void,
+  questions: LiveQuestions | undefined,
+): Promise<void> {
   try {
     for await (const frame of run.frames()) {
       await printer.frame(frame);
-      questions?.look();
+      look(frame);
     }
   } catch (thrown) {
     // The result says it too, and has an exit code.

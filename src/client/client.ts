@@ -61,7 +61,7 @@ export interface ResumeOptions extends Omit<RunResumeOptions, "input"> {
 export interface Client {
   /**
    * Starts a run, or follows it from its first frame where the id is known; cuts are bridged. How it ends, refusals
-   * included, is `run.result()`. Throws TypeError for a run id that no URL can name.
+   * included, is `run.result()`. Throws TypeError for a run id that no URL can name, and for an input that is no JSON.
    */
   dispatch(options: DispatchOptions): Run;
   /** Reads a run that somebody dispatched, without becoming its owner. */
@@ -131,7 +131,7 @@ export function createClient(options: ClientOptions): Client {
   function dispatch(options: DispatchOptions): Run {
     const { input, runId = crypto.randomUUID(), after = 0, attempt, takeover = false, headers = {} } = options;
     runPath(runId);
-    return follow({ type: "dispatch", input, takeover, runId, after, attempt, headers }, options);
+    return follow({ type: "dispatch", input: copyOf(input), takeover, runId, after, attempt, headers }, options);
   }
 
   function resume(
@@ -218,6 +218,13 @@ function checkToken(token: string): string {
   const trimmed = token.trim();
   if (!/^[\x21-\x7e]*$/.test(trimmed)) throw new TypeError("the token must be printable ASCII without spaces");
   return trimmed;
+}
+
+/** As it is now: what is sent again must be what was sent. What cannot be sent is said here, and not as a pod that is lost. */
+function copyOf(input: DispatchInput): DispatchInput {
+  const text = JSON.stringify(input) as string | undefined;
+  if (text === undefined) throw new TypeError("the input is no JSON");
+  return JSON.parse(text) as DispatchInput;
 }
 
 /** The path of a run. A URL takes `.` and `..` for steps, also when they are escaped. */

@@ -213,9 +213,14 @@ export class Run implements AsyncIterable<UIMessageChunk>, AsyncDisposable {
 
   async #next(): Promise<IteratorResult<Frame, Finish>> {
     const next = await this.#frames.next();
-    if (next.done) this.#settle(next.value);
-    else this.#note(next.value);
-    return next;
+    if (!next.done) {
+      this.#note(next.value);
+      return next;
+    }
+    // Left between two frames: the finish was `detach`'s, and the generator has none any more.
+    const value = (next.value as Finish | undefined) ?? this.#follower.detached();
+    this.#settle(value);
+    return { done: true, value };
   }
 
   #note(frame: Frame): void {

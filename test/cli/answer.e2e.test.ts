@@ -6,6 +6,7 @@ import {
   type FakeAttempt,
   type FakeDaemon,
   type FakeDaemonOptions,
+  failed,
   startFakeDaemon,
   until,
 } from "../support/fake-daemon.ts";
@@ -398,6 +399,70 @@ describe("a turn that waits, on a terminal", () => {
       .end();
     expect(await code).toBe(3);
     expect(io.prompt).toBeUndefined();
+  });
+
+  test.each([["at the prompt"], ["without a terminal"], ["as JSON"]])(
+    "that is lost with its pod says how to go on elsewhere: %s",
+    async (where) => {
+      const asks = where === "at the prompt";
+      const inSubagent = { metadata: { toolName: "connect", input: {}, inSubagent: true } };
+      const { daemon, io, env } = await start(
+        {
+          turn: (attempt) => {
+            if (attempt.input.answers) attempt.whole("thanks");
+            else attempt.text("hello").ask([question("a"), question("b", inSubagent)]);
+          },
+        },
+        { person: asks },
+      );
+      const argv = ["run", "--run-id", "r", "--thread", "t", "--hold", "60"];
+      const code = runCli([...argv, ...(where === "as JSON" ? ["--json"] : []), "hi"], io);
+      await until(() => (asks ? io.prompt !== undefined : (where === "as JSON" ? io.out : io.err).includes("connect")));
+      daemon.forget("boot-2");
+      daemon.cutAll();
+      expect(await code).toBe(4);
+      const answers = JSON.stringify([resolved("a", null)]);
+      if (where !== "as JSON") {
+        expect(io.err.split("\n").slice(-7)).toEqual([
+          "the turn waited for an answer. To go on, at a terminal or with --answers FILE:",
+          "  dispatchd run --suspension FILE --thread t --hold 60",
+          "with this in the file of --suspension:",
+          "token",
+          "answers, with what was answered in place of null:",
+          `  ${answers}`,
+          "",
+        ]);
+      }
+      // What was printed is what it takes.
+      const files = { s: where === "as JSON" ? io.out : "token", a: answers };
+      const later = new MemoryIo({ env, files });
+      expect(await runCli(["run", "--suspension", "s", "--thread", "t", "--answers", "a"], later)).toBe(0);
+      expect(lastInput(daemon)).toMatchObject({ answers: [resolved("a", null)], suspension: "token" });
+    },
+  );
+
+  test("whose daemon came back on its state says so too; one that was answered before does not", async () => {
+    for (const answered of [false, true]) {
+      const { daemon, io } = await start({ turn: (attempt) => attempt.text("hello").ask([question("a")]) });
+      const code = runCli(["run", "--run-id", "r", "--thread", "t", "--hold", "60", "hi"], io);
+      await until(() => io.prompt !== undefined);
+      const attempt = daemon.attempt("r");
+      if (answered) attempt.frame({ chunks: [{ type: "tool-output-available", toolCallId: "call-a", output: 1 }] });
+      attempt.conclude(failed("sandbox_gone", "restarted")).end();
+      expect(await code).toBe(4);
+      expect(io.err.includes("the turn waited for an answer. To go on")).toBe(!answered);
+    }
+  });
+
+  test.each([
+    ["it has finished since", { chunks: [], outcome: { type: "finished" } }],
+    ["it asked nothing at its end", { chunks: [], waiting: { interrupts: [], until: "2026-01-03" } }],
+  ])("is not gone back to when %s", async (_, last) => {
+    const waiting = { interrupts: [question("a")], suspension: "token", until: "2026-01-03" };
+    const text = [{ chunks: [], waiting }, last].map((frame) => JSON.stringify(frame)).join("\n");
+    const { io } = await start(asking(), { files: { s: text, a: JSON.stringify([resolved("a", 1)]) } });
+    expect(await runCli(["run", "--suspension", "s", "--thread", "t", "--answers", "a"], io)).toBe(2);
+    expect(io.err).toContain("s holds no suspension");
   });
 
   test("Ctrl-C at the prompt leaves it waiting; the command for later answers it where it waits", async () => {

@@ -1,7 +1,7 @@
 /** A client on a daemon that keeps the protocol, over connections that do not keep. */
 import { afterEach, describe, expect, test } from "bun:test";
 import { readUIMessageStream } from "ai";
-import type { ClientOptions, Frame, Run, RunResult } from "../../src/client/index.ts";
+import type { ClientOptions, Fetch, Frame, Run, RunResult } from "../../src/client/index.ts";
 import {
   createClient,
   ProtocolError,
@@ -619,6 +619,31 @@ describe("a daemon that is not there", () => {
     expect(error).toBeInstanceOf(UnreachableError);
   });
 
+  test("and comes: it is sent the input as it was when it was dispatched", async () => {
+    let tries = 0;
+    const counting: Fetch = (url, init) => {
+      tries++;
+      return fetch(url, init);
+    };
+    const { daemon, client } = await start({ turn: (attempt) => attempt.whole() }, { fetch: counting });
+    await daemon.stop();
+    const mine: Record<string, unknown> & typeof input = { ...input, env: { A: "a" } };
+    const run = client.dispatch({ input: mine });
+    mine.env = { A: "of the next turn" };
+    await until(() => tries > 1, "a second try");
+    await daemon.listen();
+    expect((await run.result()).type).toBe("finished");
+    expect(posts(daemon).map(({ body }) => body.input)).toEqual([{ ...input, env: { A: "a" } }]);
+  });
+
+  test.each([["circular"], ["a bigint"]])("is not asked for what is no JSON: %s", async (what) => {
+    const { daemon, client } = await start();
+    const mine: Record<string, unknown> & typeof input = { ...input };
+    mine.odd = what === "circular" ? mine : 1n;
+    expect(() => client.dispatch({ input: mine })).toThrow(TypeError);
+    expect(daemon.requests).toEqual([]);
+  });
+
   test("and comes: the turn starts, also as the takeover that was asked for", async () => {
     const { daemon, client } = await start({ turn: (attempt) => attempt.whole() });
     await daemon.stop();
@@ -656,6 +681,25 @@ describe("a reader that goes away", () => {
     expect(error).toEqual(new Error("enough"));
     expect(result.type).toBe("detached");
     await until(() => daemon.attempt("r").readers.size === 0, "the connection to close");
+  });
+
+  test("between two frames: the iteration throws the signal's reason, or ends", async () => {
+    const { client } = await start({ turn: (attempt) => attempt.text("a").text("b") });
+    for (const reason of [new Error("enough"), undefined]) {
+      const controller = new AbortController();
+      const run = client.dispatch({ input, signal: controller.signal });
+      let frames = 0;
+      const read = async (): Promise<void> => {
+        for await (const _ of run.frames()) {
+          frames++;
+          if (reason) controller.abort(reason);
+          else run.detach();
+        }
+      };
+      expect(await read().catch((thrown: unknown) => thrown)).toBe(reason);
+      expect(frames).toBe(1);
+      expect((await run.result()).type).toBe("detached");
+    }
   });
 
   test("before it began", async () => {

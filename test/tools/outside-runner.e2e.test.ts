@@ -1,6 +1,6 @@
 /** A runner outside the pod answers by plain files and its own key, as docs/relay.md tells. */
 import { expect, test } from "bun:test";
-import { mkdir, readFile, writeFile } from "node:fs/promises";
+import { readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { pauseText } from "../../src/pause-text.ts";
 import { RelayBench, TOOL, until } from "../support/open-relay.ts";
@@ -55,17 +55,20 @@ test("the example of docs/relay.md answers", async () => {
   await using bench = await RelayBench.prepare();
   const script = join(bench.folder, "runner.mjs");
   await writeFile(script, example);
-  await mkdir(bench.directory);
-  const argv = [process.execPath, script, bench.directory, RUN];
-  const runner = Bun.spawn(argv, { stdout: "pipe", stderr: "inherit" });
+  const runner = Bun.spawn([process.execPath, script, RUN], { stdin: "pipe", stdout: "pipe", stderr: "inherit" });
   try {
     const { value } = await runner.stdout.getReader().read();
     const publicKey = new TextDecoder().decode(value).trim();
+    // As with a daemon: the directory is there, and known, when the run was dispatched with the key.
     await bench.begin({ runId: RUN, outsideKey: publicKey });
+    runner.stdin.write(`${bench.directory}\n`);
+    await runner.stdin.flush();
     await using client = ShimClient.start({ directory: bench.directory, publicKey, runId: RUN });
     await client.initialize();
     const { text: result } = await client.call(TOOL.name, { service: "mail" });
     expect(result).toBe(`${TOOL.name} was called with {"service":"mail"}`);
+    await rm(bench.directory, { recursive: true });
+    expect(await runner.exited).toBe(0);
   } finally {
     runner.kill("SIGKILL");
     await runner.exited;
