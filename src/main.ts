@@ -138,9 +138,10 @@ async function main(argv: readonly string[]): Promise<number> {
   if (command === "mcp") return runMcp(args);
   if (command === "proc-scan") return runScan(args);
   if (command === "orgfs-worker") return runOrgfs(args);
-  const [{ CLI_COMMANDS, runCli }, { createProcessIo }] = await Promise.all([
+  const [{ CLI_COMMANDS, runCli }, { createProcessIo }, { forgetTyped }] = await Promise.all([
     import("./cli/index.ts"),
     import("./cli/process-io.ts"),
+    import("./process/native.ts"),
   ]);
   const row = (summary: string, run: (rest: readonly string[]) => Promise<number>) => ({
     summary,
@@ -152,7 +153,7 @@ async function main(argv: readonly string[]): Promise<number> {
     harness: row("perform one turn, as the daemon starts it", runHarness),
     mcp: row("serve a run's tools to its agent, as the harness starts it", runMcp),
   };
-  return runCli(argv, createProcessIo({ env: process.env, version, process }), table, "serve");
+  return runCli(argv, createProcessIo({ env: process.env, version, process, forgetTyped }), table, "serve");
 }
 
 main(process.argv.slice(2)).then(

@@ -20,6 +20,9 @@ export type Read = (question: string, isWhole?: (text: string) => boolean) => Pr
 
 class Gone extends Error {}
 
+/** Answered by yes or no. */
+const APPROVALS: ReadonlySet<string> = new Set<Interrupt["reason"]>(["tool_call", "confirmation"]);
+
 export async function ask(interrupt: Interrupt, io: CliIo, signal: AbortSignal): Promise<Asked> {
   const { person } = io;
   if (!person) throw new Error("there is nobody to ask");
@@ -31,6 +34,8 @@ export async function ask(interrupt: Interrupt, io: CliIo, signal: AbortSignal):
   const say = (text: string): Promise<void> => io.stderr.write(text);
   try {
     await say(describe(interrupt, io));
+    // A "y" that was meant for something else approves nothing that nobody has seen.
+    if (APPROVALS.has(interrupt.reason)) person.forgetTyped();
     return { type: "answered", answer: await readAnswer(interrupt, read, say, columnsOf(io)) };
   } catch (thrown) {
     if (!(thrown instanceof Gone)) throw thrown;

@@ -24,6 +24,8 @@ export interface Person {
    * those so far that they are not all. Undefined: they went away (Ctrl-C, end of input), or `signal` aborted.
    */
   read(question: string, isWhole: (text: string) => boolean, signal: AbortSignal): Promise<string | undefined>;
+  /** What they typed up to now, before they could see what comes next, is no answer to it. */
+  forgetTyped(): void;
 }
 
 export interface Output {

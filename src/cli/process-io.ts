@@ -9,16 +9,19 @@ export interface ProcessIoOptions {
   readonly env: Record<string, string | undefined>;
   readonly version: string;
   readonly process: Pick<NodeJS.Process, "stdin" | "stdout" | "stderr" | "on" | "off">;
+  /** Of a terminal, by its descriptor. */
+  readonly forgetTyped: (fd: number) => void;
 }
 
-export function createProcessIo({ env, version, process }: ProcessIoOptions): CliIo {
+export function createProcessIo(options: ProcessIoOptions): CliIo {
+  const { env, version, process } = options;
   return {
     env,
     version,
     stdin: { [Symbol.asyncIterator]: () => process.stdin[Symbol.asyncIterator]() as AsyncIterator<Uint8Array> },
     stdout: outputOf(process.stdout),
     stderr: outputOf(process.stderr),
-    person: process.stdin.isTTY && process.stderr.isTTY ? personAt(process, env.TERM !== "dumb") : undefined,
+    person: process.stdin.isTTY && process.stderr.isTTY ? personAt(options, env.TERM !== "dumb") : undefined,
     clock: systemClock,
     readFile: (path) => createReadStream(path),
     onInterrupt(handler) {
@@ -32,8 +35,9 @@ export function createProcessIo({ env, version, process }: ProcessIoOptions): Cl
   };
 }
 
-function personAt({ stdin, stderr }: ProcessIoOptions["process"], editing: boolean): Person {
+function personAt({ process: { stdin, stderr }, forgetTyped }: ProcessIoOptions, editing: boolean): Person {
   return {
+    forgetTyped: () => forgetTyped(stdin.fd),
     async read(question, isWhole, signal) {
       const { readTyped } = await import("./read-typed.ts");
       return readTyped({ input: stdin, output: stderr, question, isWhole, editing, signal });

@@ -15,6 +15,7 @@ const WNOHANG = 1;
 const EEXIST = 17;
 const EAGAIN = 11;
 const F_OK = 0;
+const TCIFLUSH = 0;
 /** The same on x86-64 and arm64; O_NOFOLLOW is not. */
 const O_RDWR = 0o2;
 const O_CREAT = 0o100;
@@ -29,6 +30,7 @@ const SYMBOLS = {
   mkdir: { args: ["ptr", "u32"], returns: "i32" },
   open: { args: ["ptr", "i32", "u32"], returns: "i32" },
   close: { args: ["i32"], returns: "i32" },
+  tcflush: { args: ["i32", "i32"], returns: "i32" },
   dup: { args: ["i32"], returns: "i32" },
   dup2: { args: ["i32", "i32"], returns: "i32" },
   getenv: { args: ["ptr"], returns: "ptr" },
@@ -95,6 +97,11 @@ export function setStdoutAside(): number {
   if (descriptor < 0) throw new Error(`dup failed: errno ${errno()}`);
   if (libc().dup2(2, 1) < 0) throw new Error(`dup2 failed: errno ${errno()}`);
   return descriptor;
+}
+
+/** What was typed at the terminal `fd` and not read yet is forgotten; of what is no terminal nothing is. */
+export function forgetTyped(fd: number): void {
+  libc().tcflush(fd, TCIFLUSH);
 }
 
 export interface FileLock {

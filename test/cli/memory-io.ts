@@ -39,7 +39,7 @@ export class MemoryIo implements CliIo {
     this.env = env;
     this.#files = files;
     this.stdin = pieces(stdin);
-    this.person = person ? { read: (...asked) => this.#read(...asked) } : undefined;
+    this.person = person ? { read: (...asked) => this.#read(...asked), forgetTyped() {} } : undefined;
     let looks = 0;
     this.clock = { ...systemClock, monotonic: () => 1000 * looks++ };
     const decoder = new TextDecoder();

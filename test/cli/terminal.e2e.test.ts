@@ -64,6 +64,33 @@ test("a long line with corrections is the answer, and Ctrl-C cancels what it sta
   expect(daemon.tombstones.size).toBe(1);
 });
 
+test("what was typed before an approval was shown approves nothing", async () => {
+  const approval = { ...interrupt, reason: "tool_call" };
+  let ends = (): void => {};
+  await daemon.stop();
+  daemon = await startFakeDaemon({
+    turn: (attempt: FakeAttempt) => {
+      attempt.text(attempt.input.answers ? "working" : "thinking");
+      const outcome = { type: "interrupt", interrupts: [approval], suspension: "token" };
+      ends = () => void attempt.conclude(outcome as never).end();
+    },
+  });
+  const { child, type, shows, shown } = start("hi");
+  await shows("thinking");
+  type("y\r");
+  await shows("y");
+  ends();
+  await shows("Allow this call?");
+  type("n\r");
+  await shows("Why not?");
+  expect(shown()).not.toContain("working");
+  type("\r");
+  await shows("working");
+  expect(daemon.requests.at(-1)?.body).toMatchObject({ input: { answers: [{ payload: { approved: false } }] } });
+  type(CTRL_C);
+  expect(await child.exited).toBe(3);
+});
+
 test("JSON of several lines is one answer, pasted as it is", async () => {
   const { child, type, shows } = start("hi");
   await shows("Your answer");
