@@ -1,6 +1,6 @@
 /** `sessions`: what a store of sessions holds. Reads it directly, whether a daemon runs or not. */
 import { parseKeyList } from "../key-list.ts";
-import { isStore } from "../session/inspect-store.ts";
+import { storeAt } from "../session/inspect-store.ts";
 import type { SessionKeys } from "../session/sealing.ts";
 import { type DiskSource, sourceIn } from "../session/store-place.ts";
 import { defineCommand, type Values, wholeNumber } from "./command.ts";
@@ -59,7 +59,8 @@ export const { main } = defineCommand({
       io,
     };
     const act = actOf(values, action, thread);
-    if (await isStore(call.store)) return await act(call);
+    const store = await storeAt(call.store);
+    if (store !== undefined) return await act({ ...call, store });
     await io.stderr.write(`dispatchd sessions: there is no store at ${call.store}\n`);
     return SESSIONS_EXIT.noStore;
   },

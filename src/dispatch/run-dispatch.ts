@@ -336,7 +336,7 @@ async function save(
   hurry(SUPERSEDED_SAVE_MS, attempt.superseded);
   const checkout = turn.folders.cwd;
   const [settled] = await Promise.all([
-    turn.session.save({ deadlineMs: ioBudgetMs, isLast: shutdown.aborted, signal: tooLate.signal }),
+    turn.session.save({ deadlineMs: ioBudgetMs, last: shutdown, signal: tooLate.signal }),
     skills.afterRun({ checkout, deadlineMs: ioBudgetMs, signal: tooLate.signal }),
   ]);
   tooLate.abort();

@@ -19,11 +19,15 @@ export interface LocalFinding {
 export const NEVER_WRITTEN =
   "the session that the harness named has no transcript: the thread stays with the one before";
 
-/** The session that the thread's pointer names, or without one the caller; its transcript has to be there. */
+/**
+ * The session that the thread's pointer names, or without one the caller; its transcript has to be there. `saved`: the
+ * session that the pod saved last for the thread. That one was written, and is looked for on the volume when it is gone.
+ */
 export async function findLocal(
   { threadId, harness, input }: BeginOrder,
   pointers: Pointers,
   owners: SessionOwners,
+  saved?: string,
 ): Promise<LocalFinding> {
   const { sessionFiles } = harness.capabilities;
   const fresh = (reason: string): LocalFinding => ({ found: { state: "fresh", reason } });
@@ -34,7 +38,7 @@ export async function findLocal(
   if (sessionFiles && !isSessionId(named)) return fresh("input.harness.sessionId cannot be the id of a session");
   const isHere = async (id: string | undefined): Promise<boolean> =>
     !sessionFiles || (id !== undefined && (await findTranscript(harness.configDir, sessionFiles, id)) !== undefined);
-  const id = (await isHere(named)) ? named : pointer?.earlier;
+  const id = named === saved || (await isHere(named)) ? named : pointer?.earlier;
   if (id === undefined || !(await isHere(id))) {
     return fresh("the transcript of the thread's session is not on this pod");
   }

@@ -1,5 +1,5 @@
 /** A store as an operator looks at it: no pod's state, no run, only what lies there. */
-import { lstat, readdir, rm } from "node:fs/promises";
+import { lstat, readdir, realpath, rm } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { errnoOf } from "../errors.ts";
 import { chooseSave } from "./choose-save.ts";
@@ -56,8 +56,10 @@ export async function threadFoldersIn(store: string): Promise<string[]> {
   return folders.sort();
 }
 
-export async function isStore(path: string): Promise<boolean> {
-  return (await whenThere(() => lstat(path)))?.isDirectory() === true;
+/** Where it really is: the way to it is the operator's, and may lead over links; none is followed from there on. */
+export async function storeAt(path: string): Promise<string | undefined> {
+  if ((await whenThere(() => lstat(path)))?.isDirectory() !== true) return undefined;
+  return await whenThere(() => realpath(path));
 }
 
 /** `thread`: whose folder it is, when that is known; a sealed one opens for nobody else. */

@@ -20,6 +20,8 @@ export interface NamedSessionParts {
   readonly log: Log;
   readonly pointers: Pointers;
   readonly owners: SessionOwners;
+  /** The session that the pod saved last for the thread: it was written, whatever became of it. */
+  readonly saved: () => Promise<string | undefined>;
   /** Aborts when the thread's next run begins: the pointer is that one's from then on. */
   readonly passed: AbortSignal;
 }
@@ -42,7 +44,7 @@ export interface NamedSession {
 const CLOCK_MARGIN_MS = 1000;
 
 export function createNamedSession(parts: NamedSessionParts): NamedSession {
-  const { foundId, clock, log, pointers, owners, passed } = parts;
+  const { foundId, clock, log, pointers, owners, saved, passed } = parts;
   const { harness, threadId } = parts.order;
   const { sessionFiles } = harness.capabilities;
   const begunAt = clock.now();
@@ -108,6 +110,7 @@ export function createNamedSession(parts: NamedSessionParts): NamedSession {
       if (!sessionFiles || earlier === undefined || named === undefined || named === earlier) return undefined;
       try {
         if (foreign.has(named) || (await transcriptOf(named)) !== undefined) return undefined;
+        if ((await saved()) === named) return undefined;
         current = earlier;
         // The thread's next run has found the earlier one by itself, and the pointer may name its own by now.
         if (!passed.aborted) await pointers.write({ threadId, sessionId: earlier, harness: harness.id });

@@ -75,12 +75,12 @@ export interface SessionRun {
   pointerWritten(): Promise<void>;
   startCheckpoints(): void;
   /**
-   * Resolves within `deadlineMs`; within about 2 s where an earlier flight of the thread hangs, unless it `isLast`: nothing
-   * is tried after it.
+   * Resolves within `deadlineMs`; within about 2 s where an earlier flight of the thread hangs, but not once `last` has
+   * aborted: then nothing is tried after it.
    */
   save(options: {
     readonly deadlineMs: number;
-    readonly isLast?: boolean;
+    readonly last?: AbortSignal;
     readonly signal?: AbortSignal;
   }): Promise<Settled>;
   /** Ends the checkpoints of a run that is not saved. */

@@ -32,11 +32,17 @@ export async function runRestoreJob(job: RestoreJob): Promise<RestoreReport> {
   return isSealed ? { ...withReason(found, FROM_OLDER), unsealed: true } : found;
 }
 
-/** Saves from before there were keys are none any more: anybody can have made them. That they are passed over is said. */
+/**
+ * Saves from before there were keys are none any more: anybody can have made them. That they are passed over is said. What
+ * the sealed ones came to is known by now, whatever stands in the way here.
+ */
 async function whyNothing({ store, threadId }: RestoreJob): Promise<string | undefined> {
   const source = sourceIn(store, threadId, []);
   await using _open = source.folder;
-  const { names } = await listSaves(source);
+  const names = await listSaves(source).then(
+    (listing) => listing.names,
+    () => [],
+  );
   if (names.length === 0) return undefined;
   return `the store has saves of the thread that are not sealed, ${names.length} of them: they are not believed`;
 }

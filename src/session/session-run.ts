@@ -57,6 +57,9 @@ export interface RunStore {
 /** Of the transcript, for the user's message: what is longer is not looked through at every look. */
 const LOOK_BYTES = 1 << 20;
 
+/** Whether what hangs was answered. */
+const LOOK_AGAIN_MS = 250;
+
 /** Of files in a line of the log. */
 const MAX_NAMED = 100;
 
@@ -80,7 +83,12 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
   const stopped = new AbortController();
   /** Ends a checkpoint that is under way. */
   const hurried = new AbortController();
-  const session = createNamedSession({ ...parts, foundId: found.id, passed: parts.again.stop });
+  const session = createNamedSession({
+    ...parts,
+    foundId: found.id,
+    saved: async () => (typeof store === "string" ? undefined : (await store.state.read())?.session?.id),
+    passed: parts.again.stop,
+  });
   let checkpoints: Promise<void> = Promise.resolve();
 
   async function trySave(deadlineMs: number, { signal, stuck, claim }: SaveCircumstances = {}): Promise<Saved> {
@@ -152,12 +160,25 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
 
   /** While the pod lives: until it is saved, or the thread has its next run. */
   async function saveAgain(): Promise<void> {
-    const { retryEveryMs, stop } = parts.again;
+    const { stop } = parts.again;
     let next: Saved["next"] = "later";
     while (next === "later") {
-      await clock.sleep(retryEveryMs, stop);
+      await pause();
       if (stop.aborted) return;
       ({ next } = await trySave(parts.ioBudgetMs, { signal: stop }));
+    }
+  }
+
+  /** Until the next try; what hung and was answered ends it, for the pod may have no time left. */
+  async function pause(): Promise<void> {
+    const { retryEveryMs, stop } = parts.again;
+    const until = clock.monotonic() + retryEveryMs;
+    let wasStuck = false;
+    for (let left = retryEveryMs; left > 0 && !stop.aborted; left = until - clock.monotonic()) {
+      await clock.sleep(Math.min(left, LOOK_AGAIN_MS), stop);
+      const isStuck = typeof store !== "string" && store.orgFs.isStuck(store.lane);
+      if (wasStuck && !isStuck) return;
+      wasStuck = isStuck;
     }
   }
 
@@ -194,9 +215,9 @@ export function createSessionRun(parts: SessionRunParts): SessionRun {
         log.error("checkpoints ended", { reason: messageOf(error) }),
       );
     },
-    async save({ deadlineMs, isLast = false, signal }) {
+    async save({ deadlineMs, last, signal }) {
       const startedAt = clock.monotonic();
-      using watch = isLast || typeof store === "string" ? undefined : watchStuck(clock, store);
+      using watch = typeof store === "string" ? undefined : watchStuck(clock, store, last);
       const stuck = watch?.signal;
       stopped.abort();
       // One that is under way has most of the work behind it, unless the volume hangs.

@@ -92,14 +92,15 @@ export function createSessions(parts: SessionsParts): Sessions {
     const { resume, sessionFiles } = harness.capabilities;
     const nowhere = org === null ? "no org volume" : NO_FILES;
     if (!resume) return createSessionRun({ ...common, sizeBefore: 0, found: { state: "fresh" }, store: nowhere });
-    const local = await findLocal(order, pointers, owners);
+    const statePath = join(folder, `${fileNameOf(threadId)}.saves.json`);
+    const stateFile = diskStateFile(statePath);
+    const state = (await stateFile.read()) ?? NO_STATE;
+    const local = await findLocal(order, pointers, owners, state.session?.id);
     if (!org || !sessionFiles) {
       return createSessionRun({ ...common, sizeBefore: 0, found: local.found, store: nowhere });
     }
 
     const place = { store: join(org.mountPath, STORE), threadId, keys: keysOf(config) };
-    const statePath = join(folder, `${fileNameOf(threadId)}.saves.json`);
-    const stateFile = diskStateFile(statePath);
     const store: RunStore = {
       orgFs: org.orgFs,
       mounted: org.mounted,
@@ -114,7 +115,6 @@ export function createSessions(parts: SessionsParts): Sessions {
         writeBackUntil = clock.monotonic() + config.org.writeBackMs;
       },
     };
-    const state = (await stateFile.read()) ?? NO_STATE;
     const localSession = local.id === undefined ? undefined : await describeLocal(harness, local.id, state);
     await swept;
     const staging = join(folder, `${STAGING}${randomHex(8)}`);

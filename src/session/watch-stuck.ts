@@ -18,12 +18,14 @@ export interface StuckWatch extends Disposable {
 export function watchStuck(
   clock: Clock,
   { orgFs, lane }: { readonly orgFs: OrgFs; readonly lane: string },
+  /** Aborts when there is no other time to try: from then on nothing is given up. */
+  last?: AbortSignal,
 ): StuckWatch {
   const over = new AbortController();
   let since: number | undefined;
   const look = (): void => {
     since = orgFs.isStuck(lane) ? (since ?? clock.monotonic()) : undefined;
-    if (since !== undefined && clock.monotonic() - since >= MOMENT_MS) over.abort();
+    if (since !== undefined && !last?.aborted && clock.monotonic() - since >= MOMENT_MS) over.abort();
   };
   look();
   const stop = clock.every(LOOK_EVERY_MS, look);

@@ -276,6 +276,18 @@ test("a file or a link that is named like a thread's folder is no thread, and st
   for (const stray of strays) expect(await lstat(stray)).toBeDefined();
 });
 
+test("a store that is reached over a link is the store", async () => {
+  await using volume = await Volume.create();
+  await twoThreads(volume);
+  await symlink(join(volume.home, "dispatchd-sessions"), join(volume.home, "link"));
+  for (const action of ["ls", "verify"]) {
+    const io = new MemoryIo();
+    // As the shell completes it.
+    expect(await runCli(["sessions", action, "--json", "--store", join(volume.home, "link/")], io)).toBe(0);
+    expect(io.out.match(/"thread":"thread (one|two)"/g)).toHaveLength(2);
+  }
+});
+
 test("what was typed wrongly is said", async () => {
   await using volume = await Volume.create();
   for (const args of [

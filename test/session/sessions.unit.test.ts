@@ -565,6 +565,27 @@ for (const where of ["on an org volume", "on the pod alone"]) {
   });
 }
 
+for (const when of ["before the last save", "after it"]) {
+  test(`a session that was saved and whose transcript goes ${when} is none that never came`, async () => {
+    await using volume = await Volume.create();
+    await using pod = await DiskPod.create(volume, { env: { CHECKPOINT_MS: "20" } });
+    await pod.turn("thread", "one\n");
+    const run = await pod.begin("thread");
+    run.startCheckpoints();
+    await pod.say(run, "s2", "one\ntwo\n");
+    while (savedIn(pod) < 2) await Bun.sleep(5);
+    const gone = (): Promise<void> => rm(join(pod.configDir, "projects/p/s2.jsonl"));
+    if (when === "before the last save") await gone();
+    expect((await run.save({ deadlineMs: 5000 })).saved).toBe(when === "after it");
+    if (when === "after it") await gone();
+    for (const each of [await DiskPod.create(volume), pod]) {
+      expect((await each.begin("thread")).found).toMatchObject({ id: "s2", state: "restored" });
+      expect(await each.read("projects/p/s2.jsonl")).toBe("one\ntwo\n");
+      if (each !== pod) await each[Symbol.asyncDispose]();
+    }
+  });
+}
+
 test("a run that ends late gives its thread no earlier session than the next run has", async () => {
   await using pod = await DiskPod.create(null);
   await pod.turn("thread", "one\n");
@@ -681,6 +702,19 @@ test("with keys a thread whose saves are all plain is fresh, and that is said", 
   await using other = await DiskPod.create(volume, { env });
   const next = (await other.begin("thread")).found;
   expect([next.id, next.state, next.reason]).toEqual(["s2", "restored", undefined]);
+});
+
+test("with keys a look for plain saves that fails makes no thread's first run blind", async () => {
+  await using volume = await Volume.create();
+  const env = { SESSION_KEYS: `k:${Buffer.alloc(32, 1).toString("base64url")}` };
+  const [plain = ""] = threadFolders("thread", []);
+  const inTheWay = join(volume.home, "dispatchd-sessions", plain.slice(0, 2));
+  await mkdir(dirname(inTheWay), { recursive: true });
+  await writeFile(inTheWay, "");
+  await using pod = await DiskPod.create(volume, { env });
+  const { found, settled } = await pod.turn("thread", "one\n");
+  expect(found).toEqual({ state: "fresh" });
+  expect(settled).toMatchObject({ saved: true, generation: expect.stringMatching(/-s$/) });
 });
 
 test("checkpoints: the first holds the user's message, and none is lost with the pod", async () => {

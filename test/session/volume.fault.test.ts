@@ -177,6 +177,45 @@ needsMount(
   30_000,
 );
 
+needsMount(
+  "while a flight of the thread hangs, the daemon's end gives the save that is under way all of its time",
+  async () => {
+    await using a = await MountedPod.start({}, { SESSION_IO_BUDGET_MS: "1000" });
+    await a.pod.turn("thread", "one\n");
+    await a.mount.hold();
+    expect((await a.pod.begin("thread")).found.state).toBe("stale-session");
+    await eventually(() => a.orgFs.isStuck(`session ${fileNameOf("thread")}`));
+    const run = await a.pod.begin("thread");
+    await a.pod.say(run, "s1", "two\n");
+    const shutdown = new AbortController();
+    const settling = run.save({ deadlineMs: 12_000, last: shutdown.signal });
+    await Bun.sleep(500);
+    shutdown.abort();
+    await Bun.sleep(2500);
+    await a.mount.release();
+    expect((await settling).saved).toBe(true);
+  },
+  30_000,
+);
+
+needsMount(
+  "a save that was given up is tried again as soon as what hung is answered",
+  async () => {
+    await using a = await MountedPod.start({}, { SESSION_IO_BUDGET_MS: "500", ORG_RETRY_EVERY_MS: "60000" });
+    await a.pod.turn("thread", "one\n");
+    const run = await a.pod.begin("thread");
+    await a.pod.say(run, "s1", "two\n");
+    await a.mount.hold();
+    expect((await run.save({ deadlineMs: 500 })).saved).toBe(false);
+    await eventually(() => a.orgFs.isStuck(`session ${fileNameOf("thread")}`));
+    await Bun.sleep(300);
+    await a.mount.release();
+    const saved = (): number => a.pod.lines.filter(({ event }) => event === "session saved").length;
+    await eventually(() => saved() === 2);
+  },
+  30_000,
+);
+
 for (const errno of ["EIO", "ENOSPC"] as const) {
   needsMount(
     `${errno} at request n of a save, for every n: the old session or the new one`,

@@ -51,6 +51,40 @@ needsMount(
   },
 );
 
+needsMount("a folder of a name that is no skill's costs no other skill its place, also when it hangs", async () => {
+  await using own = await pod(["home", "public"]);
+  const [home, shared] = [await own.sidecar.mount("home"), await own.sidecar.mount("public")];
+  const odd = "x".repeat(200);
+  await plant(home, "skills/rockets", skillText("rockets"));
+  await plant(home, `skills/${odd}`, skillText("odd"));
+  for (const path of ["set/gardens", `set/${odd}`, `${odd}/skill`]) await plant(shared, path, skillText("a set's"));
+  await home.hold({ ops: ["opendir"], path: `skills/${odd}` });
+  await shared.hold({ ops: ["opendir"], path: `**/${odd}` });
+  await shared.hold({ ops: ["opendir"], path: odd });
+  for (let n = 0; n < 3; n++) {
+    const startedAt = performance.now();
+    const brought = await own.skills.bring();
+    expect(brought).toEqual({ state: "ready", reason: expect.stringContaining("x".repeat(128)) });
+    expect(Object.keys(await treeOf(own.seen))).toEqual(["rockets/SKILL.md"]);
+    expect(own.skills.forRun()?.pluginDirs).toHaveLength(1);
+    // Each that hangs is waited for once.
+    if (n === 2) expect(performance.now() - startedAt).toBeLessThan(1000);
+    own.pass(61_000);
+  }
+  await Promise.all([home.release(), shared.release()]);
+});
+
+needsMount("dozens of folders whose names are no skill's are looked at side by side", async () => {
+  await using own = await pod(["home"]);
+  const home = await own.sidecar.mount("home");
+  await plant(home, "skills/rockets", skillText("rockets"));
+  for (let i = 0; i < 100; i++) await plant(home, `skills/${"x".repeat(200)}${i}`, skillText("odd"));
+  await home.delay({ ms: 10 });
+  const startedAt = performance.now();
+  expect((await own.skills.bring()).state).toBe("ready");
+  expect(performance.now() - startedAt).toBeLessThan(2500);
+});
+
 needsMount("a volume that hangs altogether, or went away, leaves what was brought before", async () => {
   await using own = await pod(["home", "public"]);
   const home = await own.sidecar.mount("home");

@@ -162,7 +162,7 @@ export async function bringHome(input: HomeInput, files: VolumeFiles = diskFiles
       }
     });
     if (names) prune(new Set(names));
-    const odd = hung ? [] : await listOddSkills(volume, root, names ?? []);
+    const odd = hung ? [] : await listOddSkills(volume, root, names ?? [], suspects);
     for (const name of odd) leftOut.push({ name: tellableName(name), reason: ODD_NAME, kept: false });
   } catch (error) {
     if (!(error instanceof VolumeHangs)) throw error;

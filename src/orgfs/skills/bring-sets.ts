@@ -45,6 +45,7 @@ export async function bringSets(input: SetsInput, files: VolumeFiles = diskFiles
   const suspicions = recordsIn<Suspicion>(folders.suspects);
   const changed: string[] = [];
   const leftOut: LeftOut[] = [];
+  const odd: OddNames[] = [];
   let hung = false;
   let bytes = 0;
   let skills = 0;
@@ -57,7 +58,8 @@ export async function bringSets(input: SetsInput, files: VolumeFiles = diskFiles
 
   async function bringSet(set: string, place: SetPlace): Promise<void> {
     const { dir } = place;
-    const { places, odd } = await troubleOf(skillPlaces(volume, set, place));
+    const { places, ...rest } = await troubleOf(skillPlaces(volume, set, place));
+    if (rest.below) odd.push({ ...rest.below, prefix: `${set}/`, scope: keyOf(set) });
     const current = currentOf(set);
     const plugin = pluginName(set);
     const stagedRoot = newFolder(folders.staging);
@@ -110,7 +112,6 @@ export async function bringSets(input: SetsInput, files: VolumeFiles = diskFiles
     if (beyond > 0 && now.size > 0) {
       leftOut.push({ name: set, reason: `${beyond} folders beyond the first ${MAX_VOLUME_SKILLS}`, kept: false });
     }
-    for (const name of odd) leftOut.push({ name: `${set}/${tellableName(name)}`, reason: ODD_NAME, kept: false });
     const skillsNow = Object.fromEntries(now);
     if (hung || (current && sameSkills(current.skills, skillsNow))) return;
     const copy = join(folders.setCopies, randomHex(8));
@@ -119,7 +120,7 @@ export async function bringSets(input: SetsInput, files: VolumeFiles = diskFiles
     changed.push(set);
   }
 
-  const listed = await listSets(volume, input, leftOut).catch((error: unknown) => {
+  const listed = await listSets(volume, input, odd).catch((error: unknown) => {
     if (!(error instanceof VolumeHangs)) throw error;
     hung = true;
     return undefined;
@@ -131,6 +132,13 @@ export async function bringSets(input: SetsInput, files: VolumeFiles = diskFiles
     } catch (error) {
       if (error instanceof VolumeHangs) hung = true;
       else leftOut.push({ name: set, reason: reasonOf(error), kept: currentOf(set) !== undefined });
+    }
+  }
+  for (const { dir, names, prefix, scope, isMeant } of odd) {
+    if (hung) break;
+    const suspects = suspectsIn(suspicions, scope, input.nowMs);
+    for (const name of await listOddSkills(volume, dir, names, suspects, isMeant)) {
+      leftOut.push({ name: `${prefix}${tellableName(name)}`, reason: ODD_NAME, kept: false });
     }
   }
 
@@ -159,19 +167,27 @@ interface SetPlace {
   readonly names?: readonly string[];
 }
 
+/** Where names that are no skill's may be of folders with skills in them. */
+interface OddNames {
+  readonly dir: string;
+  readonly names: readonly string[];
+  /** Of the name by which one is told. */
+  readonly prefix: string;
+  readonly scope: string;
+  readonly isMeant?: () => boolean;
+}
+
 /** Throws when the volume itself cannot be listed. */
 async function listSets(
   volume: VolumeFiles,
   input: SetsInput,
-  leftOut: LeftOut[],
+  odd: OddNames[],
 ): Promise<ReadonlyMap<string, SetPlace>> {
   // With the dot, the mount itself may be reached over a link: the pod's owner made it.
   const dir = `${input.mountPath}/.`;
   const names = (await volume.list(dir)) ?? [];
   if (input.layout === "one") return new Map([[input.volume, { dir, names }]]);
-  for (const name of await listOddSkills(volume, dir, names, () => true)) {
-    leftOut.push({ name: tellableName(name), reason: ODD_NAME, kept: false });
-  }
+  odd.push({ dir, names, prefix: "", scope: input.volume, isMeant: () => true });
   return new Map(
     names
       .filter(isSkillName)
@@ -185,10 +201,10 @@ async function skillPlaces(
   volume: VolumeFiles,
   set: string,
   place: SetPlace,
-): Promise<{ places: ReadonlyMap<string, string>; odd: readonly string[] }> {
+): Promise<{ places: ReadonlyMap<string, string>; below?: { dir: string; names: readonly string[] } }> {
   const { dir } = place;
   const names = place.names ?? (await volume.list(dir)) ?? [];
-  if (names.includes(SKILL_FILE)) return { places: new Map([[set, dir]]), odd: [] };
+  if (names.includes(SKILL_FILE)) return { places: new Map([[set, dir]]) };
   const inner = names.includes("skills") ? await volume.list(join(dir, "skills")) : undefined;
   const isSet = inner !== undefined && !inner.includes(SKILL_FILE);
   const below = isSet ? join(dir, "skills") : dir;
@@ -196,7 +212,7 @@ async function skillPlaces(
   const skills = all.filter(isSkillName).sort();
   return {
     places: new Map(skills.map((name) => [name, join(below, name)])),
-    odd: await listOddSkills(volume, below, all),
+    below: { dir: below, names: all },
   };
 }
 

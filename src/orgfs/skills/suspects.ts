@@ -11,6 +11,8 @@ const MAX_PAUSE_MS = 600_000;
 export interface Suspects {
   /** Those that are to be tried, the suspects among them last; and those that are not tried yet. */
   order(names: readonly string[]): { readonly tried: readonly string[]; readonly spared: readonly string[] };
+  /** Its reading hung, and did not come back since. */
+  has(name: string): boolean;
   /** Does the work, and remembers the name if it was its own call that hung. */
   watch(name: string, work: () => Promise<void>): Promise<void>;
 }
@@ -32,6 +34,7 @@ export function suspectsIn(records: Records<Suspicion>, scope: string, nowMs: nu
         spared: suspected.filter((name) => !isDue(name)),
       };
     },
+    has: (name) => records.read(keyOf(name)) !== undefined,
     async watch(name, work) {
       const before = records.read(keyOf(name));
       try {

@@ -1,8 +1,18 @@
 /** A skill as it lies on a volume: what its listing says, and its content, checked against its file of hashes. */
 import { join } from "node:path";
 import { errnoOf } from "../../errors.ts";
+import { eachAtATime } from "./each-at-a-time.ts";
 import { type FileSums, HASH_FILE, type Hashes, parseHashFile, sumOf } from "./hash-file.ts";
-import { IGNORED_NAMES, isOddName, MAX_SKILL_BYTES, MAX_SKILL_DEPTH, MAX_SKILL_FILES, SKILL_FILE } from "./limits.ts";
+import {
+  IGNORED_NAMES,
+  isOddName,
+  MAX_SKILL_BYTES,
+  MAX_SKILL_DEPTH,
+  MAX_SKILL_FILES,
+  READS_AT_A_TIME,
+  SKILL_FILE,
+} from "./limits.ts";
+import type { Suspects } from "./suspects.ts";
 import { type VolumeFile, type VolumeFiles, VolumeHangs } from "./volume-files.ts";
 
 export interface SkillListing {
@@ -62,19 +72,31 @@ export async function listSkill(volume: VolumeFiles, dir: string): Promise<Skill
 /** So many are looked at. */
 const MAX_ODD = 100;
 
-/** Of the names in a folder, those that are no skill's and are of a folder with a skill in it. Throws VolumeHangs. */
+/**
+ * Of the names in a folder, those that are no skill's and are of a folder with a skill in it. They are left out whatever
+ * they hold: so they are looked at when all else was brought, one that hangs condemns nothing, and is not looked at again.
+ */
 export async function listOddSkills(
   volume: VolumeFiles,
   dir: string,
   names: readonly string[],
+  suspects: Suspects,
   isMeant = (inside: readonly string[]): boolean => inside.includes(SKILL_FILE),
 ): Promise<readonly string[]> {
   const found: string[] = [];
-  for (const name of names.filter(isOddName).sort().slice(0, MAX_ODD)) {
-    const inside = await troubleOf(volume.list(join(dir, name))).catch(asNothing);
-    if (inside && isMeant(inside)) found.push(name);
-  }
-  return found;
+  await eachAtATime(READS_AT_A_TIME, names.filter(isOddName).sort().slice(0, MAX_ODD), async (name) => {
+    if (suspects.has(name)) return void found.push(name);
+    try {
+      await suspects.watch(name, async () => {
+        const inside = await troubleOf(volume.list(join(dir, name))).catch(asNothing);
+        if (inside && isMeant(inside)) found.push(name);
+      });
+    } catch (error) {
+      if (!(error instanceof VolumeHangs)) throw error;
+      if (error.waited) found.push(name);
+    }
+  });
+  return found.sort();
 }
 
 /** Whatever it is, it would be left out. */
