@@ -51,7 +51,7 @@ function makePod(): string {
   return root;
 }
 
-async function startDaemon(root: string): Promise<{ child: ChildProcess; url: string }> {
+function spawnDaemon(root: string): ChildProcess {
   const env: Record<string, string> = {
     PATH: process.env.PATH ?? "/usr/bin:/bin",
     HOME: join(root, "home"),
@@ -64,19 +64,23 @@ async function startDaemon(root: string): Promise<{ child: ChildProcess; url: st
     // Claude Code refuses to work unattended as root elsewhere than in a sandbox.
     IS_SANDBOX: "1",
   };
-  const child = spawn(join(ROOT, "dist/dispatchd"), ["serve"], {
+  return spawn(join(ROOT, "dist/dispatchd"), ["serve"], {
     env,
     cwd: root,
     stdio: ["ignore", "pipe", "inherit"],
+    // Ctrl-C reaches us alone, and the daemon is told once: a second signal would end it in the middle.
+    detached: true,
   });
-  const url = await new Promise<string>((resolve, reject) => {
+}
+
+function urlOf(child: ChildProcess): Promise<string> {
+  return new Promise((resolve, reject) => {
     child.once("exit", (code) => reject(new Error(`the daemon ended with ${code}`)));
     createInterface({ input: child.stdout as NodeJS.ReadableStream }).on("line", (line) => {
       const event = JSON.parse(line) as { event: string; url: string };
       if (event.event === "listening") resolve(event.url);
     });
   });
-  return { child, url };
 }
 
 /** One turn, printed as it streams. Throws when it does not end as `ending`. */
@@ -111,19 +115,25 @@ function endsAs<T extends RunResult["type"]>(result: RunResult, type: T): result
   return result.type === type;
 }
 
-async function main(): Promise<void> {
+const EXIT_INTERRUPTED = 130;
+
+/** Resolves with the exit code. */
+async function main(): Promise<number> {
+  // Also in the middle of a turn: nothing is to stay behind.
+  const interrupted = new Promise<number>((resolve) => {
+    for (const name of ["SIGINT", "SIGTERM"] as const) process.on(name, () => resolve(EXIT_INTERRUPTED));
+  });
   execFileSync("sh", [join(ROOT, "scripts/build.sh")], { stdio: ["ignore", "ignore", "inherit"] });
   const root = makePod();
   const key = process.env.ANTHROPIC_API_KEY;
   const model = key ? undefined : await startScriptedModel();
   const base = key ? process.env.ANTHROPIC_BASE_URL : model?.url;
   const env = { ANTHROPIC_API_KEY: key ?? "no-credential-needed", ...(base ? { ANTHROPIC_BASE_URL: base } : {}) };
-  let child: ChildProcess | undefined;
-  try {
-    const daemon = await startDaemon(root);
-    child = daemon.child;
-    say(`dispatchd listens on ${daemon.url}; ${key ? "the model is the real one" : "the model is scripted"}\n`);
-    const client = createClient({ url: daemon.url, token: TOKEN });
+  const child = spawnDaemon(root);
+  const show = async (): Promise<number> => {
+    const url = await urlOf(child);
+    say(`dispatchd listens on ${url}; ${key ? "the model is the real one" : "the model is scripted"}\n`);
+    const client = createClient({ url, token: TOKEN });
     const threadId = `demo-${randomUUID()}`;
     for (const prompt of TURNS) {
       say(`> ${prompt}`);
@@ -140,19 +150,23 @@ async function main(): Promise<void> {
       input: { threadId, userMessage: "And again?", env: key ? {} : env },
     });
     say("To talk to a daemon yourself (this one stays up with --keep):\n");
-    say(`  curl ${daemon.url}/health`);
-    say(`  curl -N ${daemon.url}/dispatch -H 'Authorization: Bearer ${TOKEN}' -d '${body}'`);
-    say(`  curl ${daemon.url}/runs -H 'Authorization: Bearer ${TOKEN}'`);
+    say(`  curl ${url}/health`);
+    say(`  curl -N ${url}/dispatch -H 'Authorization: Bearer ${TOKEN}' -d '${body}'`);
+    say(`  curl ${url}/runs -H 'Authorization: Bearer ${TOKEN}'`);
     if (key) say("\n(the credential goes into input.env as ANTHROPIC_API_KEY)");
     if (process.argv.includes("--keep")) {
       say("\nCtrl-C ends it.");
-      const interrupted = new Promise((resolve) => {
-        for (const name of ["SIGINT", "SIGTERM"] as const) process.once(name, resolve);
-      });
-      await Promise.race([interrupted, once(child, "exit")]);
+      await once(child, "exit");
     }
+    return 0;
+  };
+  try {
+    const shown = show();
+    // What comes of it after an interrupt is nobody's business.
+    shown.catch(() => {});
+    return await Promise.race([shown, interrupted]);
   } finally {
-    if (child && child.exitCode === null && child.signalCode === null) {
+    if (child.exitCode === null && child.signalCode === null) {
       const exited = once(child, "exit");
       child.kill("SIGTERM");
       await exited;
@@ -162,7 +176,7 @@ async function main(): Promise<void> {
   }
 }
 
-main().catch((error: unknown) => {
+main().then(process.exit, (error: unknown) => {
   console.error(`demo: ${error instanceof Error ? error.message : String(error)}`);
   process.exit(1);
 });
