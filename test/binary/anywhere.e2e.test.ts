@@ -5,10 +5,10 @@ import { tmpdir } from "node:os";
 import { join, relative, resolve } from "node:path";
 import { findClaudeCode } from "../../src/harness/claude-code/find-claude-code.ts";
 import { BINARY, type DaemonSetup, TestDaemon } from "../support/daemon.ts";
+import { needsRoot } from "../support/needs-root.ts";
 import { type ScriptedModel, says, startScriptedModel } from "../support/scripted-model/index.ts";
 
 const REPO = resolve(import.meta.dir, "../..");
-const ROOT = process.getuid?.() === 0;
 const CLAUDE_CODE = findClaudeCode({
   configured: process.env.CLAUDE_CODE_PATH ?? null,
   execPath: BINARY,
@@ -92,7 +92,7 @@ test("Claude Code is found beside the binary and on PATH, and what is missing is
 });
 
 /** Lines and bodies past 256 KiB are parsed by a worker thread, whose program is in the binary too. */
-test.skipIf(!ROOT)("large frames and bodies, where the folder that it was built in does not exist", async () => {
+needsRoot("large frames and bodies, where the folder that it was built in does not exist", async () => {
   await using bench = await openBench();
   const binary = join(bench.folder, "dispatchd");
   await copyFile(BINARY, binary);
@@ -115,7 +115,7 @@ test.skipIf(!ROOT)("large frames and bodies, where the folder that it was built 
   expect(frames.at(-2)?.outcome?.type).toBe("finished");
 });
 
-test.skipIf(!ROOT)("the built-in harness loads all that it needs from the binary itself", async () => {
+needsRoot("the built-in harness loads all that it needs from the binary itself", async () => {
   await using bench = await openBench();
   const binary = join(bench.folder, "dispatchd");
   await copyFile(BINARY, binary);

@@ -10,7 +10,15 @@ import {
   SupersededError,
   UnreachableError,
 } from "../../src/client/index.ts";
-import { type FakeDaemon, type FakeDaemonOptions, failed, startFakeDaemon, until } from "../support/fake-daemon.ts";
+import {
+  type FakeAttempt,
+  type FakeDaemon,
+  type FakeDaemonOptions,
+  failed,
+  startFakeDaemon,
+  until,
+} from "../support/fake-daemon.ts";
+import { ManualClock } from "../support/manual-clock.ts";
 
 const open: FakeDaemon[] = [];
 afterEach(async () => {
@@ -282,9 +290,11 @@ describe("a connection that goes quiet", () => {
   });
 
   test("the time that the consumer takes is not silence", async () => {
-    const { daemon, client } = await start({ turn: (attempt) => attempt.whole("a", "b") }, { silenceMs: 400 });
+    const clock = new ManualClock();
+    const turn = (attempt: FakeAttempt): void => void attempt.whole("a", "b");
+    const { daemon, client } = await start({ turn }, { silenceMs: 400, clock });
     const run = client.dispatch({ runId: "r", input });
-    for await (const _ of run.frames()) await Bun.sleep(500);
+    for await (const _ of run.frames()) await clock.advance(500);
     expect((await run.result()).type).toBe("finished");
     expect(daemon.requests).toHaveLength(1);
   });

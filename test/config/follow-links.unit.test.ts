@@ -4,9 +4,9 @@ import { chmodSync, chownSync, lchownSync, mkdirSync, mkdtempSync, realpathSync,
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { followLinks } from "../../src/follow-links.ts";
+import { needsRoot } from "../support/needs-root.ts";
 
 const AGENT = { uid: 12345, gid: 12346 };
-const isRoot = process.getuid?.() === 0;
 let folder: string;
 
 beforeEach(() => {
@@ -60,7 +60,7 @@ test("where the volumes are no look is taken, by whatever way it comes there", a
 });
 
 // Ownership can be given by root alone; CI is root.
-test.skipIf(!isRoot)("of links that the agent can have made, or put there, none is followed", async () => {
+needsRoot("of links that the agent can have made, or put there, none is followed", async () => {
   for (const link of ["home/ours", "home/agents", "ours"]) symlinkSync(at("data/real"), at(link));
   symlinkSync(at("home"), at("to-home"));
   chownSync(at("home"), AGENT.uid, AGENT.gid);

@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, expect, test } from "bun:test";
+import { afterEach, beforeEach, expect } from "bun:test";
 import {
   chmodSync,
   chownSync,
@@ -14,9 +14,9 @@ import {
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { giveFolder, takeOverFolder } from "../../src/dispatch/give-folder.ts";
+import { needsRoot } from "../support/needs-root.ts";
 
 const AGENT = { uid: 12345, gid: 12346 };
-const isRoot = process.getuid?.() === 0;
 let folder: string;
 
 beforeEach(() => {
@@ -25,7 +25,7 @@ beforeEach(() => {
 afterEach(() => rmSync(folder, { recursive: true, force: true }));
 
 // Ownership can be given by root alone; CI is root.
-test.skipIf(!isRoot)("a new folder belongs to the agent, one that is there stays as it is", async () => {
+needsRoot("a new folder belongs to the agent, one that is there stays as it is", async () => {
   await giveFolder(join(folder, "a/b"), AGENT);
   expect(statSync(join(folder, "a/b"))).toMatchObject(AGENT);
   expect(statSync(join(folder, "a"))).toMatchObject(AGENT);
@@ -34,7 +34,7 @@ test.skipIf(!isRoot)("a new folder belongs to the agent, one that is there stays
   expect(statSync(join(folder, "there")).uid).toBe(0);
 });
 
-test.skipIf(!isRoot)("what a link points to is never given away", async () => {
+needsRoot("what a link points to is never given away", async () => {
   mkdirSync(join(folder, "etc"));
   mkdirSync(join(folder, "home"));
   chownSync(join(folder, "home"), AGENT.uid, AGENT.gid);
@@ -46,7 +46,7 @@ test.skipIf(!isRoot)("what a link points to is never given away", async () => {
   expect(statSync(join(folder, "etc")).uid).toBe(0);
 });
 
-test.skipIf(!isRoot)("a folder of ours is taken over at the start, one of somebody else's is not", async () => {
+needsRoot("a folder of ours is taken over at the start, one of somebody else's is not", async () => {
   mkdirSync(join(folder, "config"));
   expect(await takeOverFolder(join(folder, "config"), AGENT)).toBe(true);
   expect(statSync(join(folder, "config"))).toMatchObject(AGENT);
@@ -54,30 +54,27 @@ test.skipIf(!isRoot)("a folder of ours is taken over at the start, one of somebo
   expect(await takeOverFolder(join(folder, "config"), { uid: 23456, gid: 23456 })).toBe(false);
 });
 
-test.skipIf(!isRoot)(
-  "a link of the agent's above the folder is not followed either, and nothing is made behind it",
-  async () => {
-    const [home, etc] = [join(folder, "home"), join(folder, "etc")];
-    mkdirSync(home);
-    chownSync(home, AGENT.uid, AGENT.gid);
-    mkdirSync(join(etc, "of-root"), { recursive: true });
-    symlinkSync(etc, join(home, ".config"));
-    for (const path of [".config/tool", ".config/deeper/tool", ".config/of-root/tool", ".config/../etc/tool"]) {
-      await giveFolder(`${home}/${path}`, AGENT);
-      expect(await takeOverFolder(`${home}/${path}`, AGENT)).toBe(false);
-    }
-    expect(await takeOverFolder(join(home, ".config/of-root"), AGENT)).toBe(false);
-    expect(statSync(join(etc, "of-root")).uid).toBe(0);
-    expect([...new Bun.Glob("**").scanSync({ cwd: etc, onlyFiles: false })]).toEqual(["of-root"]);
-    // A link of root's that the agent may have brought there from elsewhere.
-    mkdirSync(join(home, "brought"));
-    symlinkSync(etc, join(home, "brought/link"));
-    await giveFolder(join(home, "brought/link/tool"), AGENT);
-    expect(existsSync(join(etc, "tool"))).toBe(false);
-  },
-);
+needsRoot("a link of the agent's above the folder is not followed either, and nothing is made behind it", async () => {
+  const [home, etc] = [join(folder, "home"), join(folder, "etc")];
+  mkdirSync(home);
+  chownSync(home, AGENT.uid, AGENT.gid);
+  mkdirSync(join(etc, "of-root"), { recursive: true });
+  symlinkSync(etc, join(home, ".config"));
+  for (const path of [".config/tool", ".config/deeper/tool", ".config/of-root/tool", ".config/../etc/tool"]) {
+    await giveFolder(`${home}/${path}`, AGENT);
+    expect(await takeOverFolder(`${home}/${path}`, AGENT)).toBe(false);
+  }
+  expect(await takeOverFolder(join(home, ".config/of-root"), AGENT)).toBe(false);
+  expect(statSync(join(etc, "of-root")).uid).toBe(0);
+  expect([...new Bun.Glob("**").scanSync({ cwd: etc, onlyFiles: false })]).toEqual(["of-root"]);
+  // A link of root's that the agent may have brought there from elsewhere.
+  mkdirSync(join(home, "brought"));
+  symlinkSync(etc, join(home, "brought/link"));
+  await giveFolder(join(home, "brought/link/tool"), AGENT);
+  expect(existsSync(join(etc, "tool"))).toBe(false);
+});
 
-test.skipIf(!isRoot)("links that the agent cannot have made are followed", async () => {
+needsRoot("links that the agent cannot have made are followed", async () => {
   mkdirSync(join(folder, "data/agent"), { recursive: true });
   chownSync(join(folder, "data/agent"), AGENT.uid, AGENT.gid);
   symlinkSync("data", join(folder, "relative"));
@@ -94,7 +91,7 @@ test.skipIf(!isRoot)("links that the agent cannot have made are followed", async
   expect(await takeOverFolder(join(folder, "loop/x"), AGENT)).toBe(false);
 });
 
-test.skipIf(!isRoot)("in a folder like the temporary one a link counts as its owner's", async () => {
+needsRoot("in a folder like the temporary one a link counts as its owner's", async () => {
   const shared = join(folder, "shared");
   mkdirSync(shared);
   chmodSync(shared, 0o1777);
@@ -113,7 +110,7 @@ test.skipIf(!isRoot)("in a folder like the temporary one a link counts as its ow
   expect(existsSync(join(folder, "etc/later"))).toBe(false);
 });
 
-test.skipIf(!isRoot)("several that make the same folder at once all find it the agent's", async () => {
+needsRoot("several that make the same folder at once all find it the agent's", async () => {
   const path = join(folder, "a/b/c/d");
   await Promise.all(Array.from({ length: 8 }, () => giveFolder(path, AGENT)));
   for (const made of ["a", "a/b", "a/b/c", "a/b/c/d"]) expect(statSync(join(folder, made))).toMatchObject(AGENT);

@@ -4,6 +4,7 @@ import { lstat, mkdir, readdir, readlink, stat, symlink, writeFile } from "node:
 import { join } from "node:path";
 import { HttpError } from "../../src/errors.ts";
 import { eventually } from "../support/daemon.ts";
+import { needsRoot } from "../support/needs-root.ts";
 import { mountsMissing } from "../support/wedgefs/index.ts";
 import { startOrg } from "./start-org.ts";
 
@@ -119,7 +120,7 @@ test("what is no link stays, and a link elsewhere is replaced", async () => {
   expect(own.log.said.some(({ event }) => event === "run not linked")).toBe(true);
 });
 
-test.skipIf(process.getuid?.() !== 0)("the folders belong to the agent, where a volume has owners", async () => {
+needsRoot("the folders belong to the agent, where a volume has owners", async () => {
   await using own = await startOrg({ agentUser: { uid: 1234, gid: 5678 } });
   const { sidecar, org } = own;
   await sidecar.provide(".outputs");

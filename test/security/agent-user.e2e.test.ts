@@ -1,14 +1,14 @@
 /** A real turn of Claude Code as another user than the daemon's. */
-import { expect, test } from "bun:test";
+import { expect } from "bun:test";
 import { execFileSync } from "node:child_process";
 import { chmod, chown, copyFile, lstat, mkdir, mkdtemp, readdir, rm, stat, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { findClaudeCode } from "../../src/harness/claude-code/find-claude-code.ts";
 import { BINARY, TestDaemon } from "../support/daemon.ts";
+import { needsRoot } from "../support/needs-root.ts";
 import { calls, says, startScriptedModel } from "../support/scripted-model/index.ts";
 
-const ROOT = process.getuid?.() === 0;
 const AGENT = { uid: 34567, gid: 34568 };
 
 /** A pod's folders: the home and the checkout are the agent's, all else is root's. */
@@ -44,7 +44,7 @@ class Pod implements AsyncDisposable {
   }
 }
 
-test.skipIf(!ROOT)(
+needsRoot(
   "two turns of one conversation, as the agent's user, in its home and its checkout",
   async () => {
     await using pod = await Pod.open();
@@ -75,7 +75,7 @@ test.skipIf(!ROOT)(
   20_000,
 );
 
-test.skipIf(!ROOT)("its calls reach the callback and the person through a directory of its own", async () => {
+needsRoot("its calls reach the callback and the person through a directory of its own", async () => {
   await using pod = await Pod.open();
   // The binary lies where that user cannot reach it.
   const closed = join(pod.folder, "closed");
@@ -128,7 +128,7 @@ test.skipIf(!ROOT)("its calls reach the callback and the person through a direct
   }
 });
 
-test.skipIf(!ROOT)("the daemon ends processes of the agent's user, those too that left its group", async () => {
+needsRoot("the daemon ends processes of the agent's user, those too that left its group", async () => {
   await using pod = await Pod.open();
   const pidFile = join(pod.repo, "pid");
   const script = `setsid sh -c 'trap "" TERM; echo $$ > ${pidFile}; while :; do sleep 60; done' & sleep 60`;
@@ -145,7 +145,7 @@ test.skipIf(!ROOT)("the daemon ends processes of the agent's user, those too tha
   expect(await Bun.file(`/proc/${pid}/status`).exists()).toBe(false);
 });
 
-test.skipIf(!ROOT)("what the agent puts in the way of a folder is not given to it", async () => {
+needsRoot("what the agent puts in the way of a folder is not given to it", async () => {
   await using pod = await Pod.open();
   const mine = join(pod.folder, "of-root");
   await mkdir(mine, { mode: 0o700 });
@@ -164,7 +164,7 @@ test.skipIf(!ROOT)("what the agent puts in the way of a folder is not given to i
   expect([(await stat(mine)).uid, (await stat(join(mine, "file"))).uid]).toEqual([0, 0]);
 });
 
-test.skipIf(!ROOT)(
+needsRoot(
   "a link of the agent's above its configuration folder leads to nothing that is made, or given to it",
   async () => {
     await using pod = await Pod.open();
@@ -202,7 +202,7 @@ test.skipIf(!ROOT)(
   20_000,
 );
 
-test.skipIf(!ROOT)("what a run's folder links to outlives the run", async () => {
+needsRoot("what a run's folder links to outlives the run", async () => {
   await using pod = await Pod.open();
   const mine = join(pod.folder, "of-root");
   await mkdir(mine);
@@ -216,7 +216,7 @@ test.skipIf(!ROOT)("what a run's folder links to outlives the run", async () => 
   expect(left).toBe("");
 });
 
-test.skipIf(!ROOT)("a state folder that the agent could replace by another one is refused", async () => {
+needsRoot("a state folder that the agent could replace by another one is refused", async () => {
   await using pod = await Pod.open();
   const start = async (stateDir: string): Promise<string> => {
     try {
@@ -248,7 +248,7 @@ test.skipIf(!ROOT)("a state folder that the agent could replace by another one i
   expect(await start(join(open, "fine"))).toContain("listens on");
 });
 
-test.skipIf(!ROOT)("a home that is not there yet is made, and is the agent's", async () => {
+needsRoot("a home that is not there yet is made, and is the agent's", async () => {
   await using pod = await Pod.open();
   const home = join(pod.folder, "not", "there");
   await using daemon = await TestDaemon.start({
@@ -263,7 +263,7 @@ test.skipIf(!ROOT)("a home that is not there yet is made, and is the agent's", a
   expect(frames.at(-2)?.outcome).toEqual({ type: "finished" });
 });
 
-test.skipIf(!ROOT)("a daemon that is not root cannot promise another user, and refuses to start", async () => {
+needsRoot("a daemon that is not root cannot promise another user, and refuses to start", async () => {
   const start = TestDaemon.start({ user: AGENT, env: { AGENT_USER: "45678:45678" } });
   const message = await start.then(
     () => "started",

@@ -4,6 +4,7 @@ import { chmod, chown, mkdir, mkdtemp, readdir, rm, stat, symlink, writeFile } f
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { TestDaemon } from "../support/daemon.ts";
+import { needsRoot } from "../support/needs-root.ts";
 import { treeOf } from "../support/skills-pod.ts";
 import { mountsMissing, WedgeFs } from "../support/wedgefs/index.ts";
 
@@ -72,7 +73,7 @@ class Pod implements AsyncDisposable {
 
 const WRITES_A_SKILL = "mkdir -p ~/.claude/skills/evil; echo evil > ~/.claude/skills/evil/SKILL.md";
 
-test.skipIf(!ROOT)(
+needsRoot(
   "a link in the place of the folder of volumes, or of one of them, is not followed",
   async () => {
     for (const [what, swap] of [
@@ -99,7 +100,7 @@ test.skipIf(!ROOT)(
   20_000,
 );
 
-test.skipIf(!ROOT)(
+needsRoot(
   "a link of the pod's owner in the place of a volume is followed",
   async () => {
     await using pod = await Pod.open();

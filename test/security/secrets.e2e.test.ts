@@ -6,11 +6,11 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { startMcpEndpoint } from "../support/claude-code-harness/mcp-endpoint.ts";
 import { type DaemonSetup, TestDaemon } from "../support/daemon.ts";
+import { needsRoot } from "../support/needs-root.ts";
 import { calls, says, startScriptedModel } from "../support/scripted-model/index.ts";
 import type { SpyOrder, SpyReport } from "./spy-harness.ts";
 
 const SPY = [process.execPath, join(import.meta.dir, "spy-harness.ts")];
-const ROOT = process.getuid?.() === 0;
 const NOBODY = { uid: 23456, gid: 23457 };
 const ANYBODY_MAY_PASS = 0o711;
 
@@ -66,7 +66,7 @@ test("a token from a file is not in the environment, and neither are keys", asyn
   }
 });
 
-test.skipIf(!ROOT)("the daemon's memory and environment are closed to its own user, if that is not root", async () => {
+needsRoot("the daemon's memory and environment are closed to its own user, if that is not root", async () => {
   await using daemon = await startSpied({ token: newToken(), user: NOBODY });
   const report = await spyOn(daemon);
   expect(report).toMatchObject({ uid: NOBODY.uid, gid: NOBODY.gid, groups: [], found: [] });
@@ -79,55 +79,52 @@ test.skipIf(!ROOT)("the daemon's memory and environment are closed to its own us
   expect(await (await fetch(`${daemon.url}/health`)).json()).toMatchObject({ isolation: "none" });
 });
 
-test.skipIf(!ROOT)(
-  "AGENT_USER: another user, without groups, shut out of the daemon and of its half of the state",
-  async () => {
-    const outside = await mkdtemp(join(tmpdir(), "dispatchd-state-"));
-    try {
-      await chmod(outside, ANYBODY_MAY_PASS);
-      const stateDir = join(outside, "state");
-      const home = join(outside, "home");
-      await mkdir(home, { mode: 0o700 });
-      await chown(home, NOBODY.uid, NOBODY.gid);
-      await using daemon = await startSpied({
-        token: newToken(),
-        env: {
-          AGENT_USER: `${NOBODY.uid}:${NOBODY.gid}`,
-          STATE_DIR: stateDir,
-          HOME: home,
-          HARNESS_CAPABILITIES: '{"resume":true,"sessionFiles":{"main":"s/<id>","side":"d/<id>"}}',
-        },
-      });
-      await daemon.cancel("a-tombstone");
-      const { uid, gid } = NOBODY;
-      const closed = [
-        "",
-        "own",
-        "own/runs",
-        "own/threads",
-        "own/tombstones",
-        "own/nonces",
-        "lock",
-        "agent",
-        "agent/runs",
-        "agent/threads",
-      ];
-      const report = await spyOn(
-        daemon,
-        closed.map((name) => join(stateDir, name)),
-      );
-      expect(report).toMatchObject({ uid, gid, groups: [], found: [] });
-      expect(Number.parseInt(report.capabilities, 16)).toBe(0);
-      expect(Object.values(report.access)).toEqual(Array.from({ length: 4 + closed.length }, () => "EACCES"));
-      expect(report.usable).toEqual({ runDir: "writable", configDir: "writable", cwd: "writable" });
-      const given = await stat(join(home, ".claude"));
-      expect([given.uid, given.gid, given.mode & 0o777]).toEqual([uid, gid, 0o700]);
-      expect(await (await fetch(`${daemon.url}/health`)).json()).toMatchObject({ isolation: "user" });
-    } finally {
-      await rm(outside, { recursive: true, force: true });
-    }
-  },
-);
+needsRoot("AGENT_USER: another user, without groups, shut out of the daemon and of its half of the state", async () => {
+  const outside = await mkdtemp(join(tmpdir(), "dispatchd-state-"));
+  try {
+    await chmod(outside, ANYBODY_MAY_PASS);
+    const stateDir = join(outside, "state");
+    const home = join(outside, "home");
+    await mkdir(home, { mode: 0o700 });
+    await chown(home, NOBODY.uid, NOBODY.gid);
+    await using daemon = await startSpied({
+      token: newToken(),
+      env: {
+        AGENT_USER: `${NOBODY.uid}:${NOBODY.gid}`,
+        STATE_DIR: stateDir,
+        HOME: home,
+        HARNESS_CAPABILITIES: '{"resume":true,"sessionFiles":{"main":"s/<id>","side":"d/<id>"}}',
+      },
+    });
+    await daemon.cancel("a-tombstone");
+    const { uid, gid } = NOBODY;
+    const closed = [
+      "",
+      "own",
+      "own/runs",
+      "own/threads",
+      "own/tombstones",
+      "own/nonces",
+      "lock",
+      "agent",
+      "agent/runs",
+      "agent/threads",
+    ];
+    const report = await spyOn(
+      daemon,
+      closed.map((name) => join(stateDir, name)),
+    );
+    expect(report).toMatchObject({ uid, gid, groups: [], found: [] });
+    expect(Number.parseInt(report.capabilities, 16)).toBe(0);
+    expect(Object.values(report.access)).toEqual(Array.from({ length: 4 + closed.length }, () => "EACCES"));
+    expect(report.usable).toEqual({ runDir: "writable", configDir: "writable", cwd: "writable" });
+    const given = await stat(join(home, ".claude"));
+    expect([given.uid, given.gid, given.mode & 0o777]).toEqual([uid, gid, 0o700]);
+    expect(await (await fetch(`${daemon.url}/health`)).json()).toMatchObject({ isolation: "user" });
+  } finally {
+    await rm(outside, { recursive: true, force: true });
+  }
+});
 
 test("a real turn carries the secrets of its MCP endpoint in no command line and no environment", async () => {
   await using daemon = await TestDaemon.start({ token: newToken(), harness: null });

@@ -5,6 +5,7 @@ import { dirname, join } from "node:path";
 import { systemClock } from "../../src/clock/system.ts";
 import { diskStateFile } from "../../src/session/disk-state-file.ts";
 import { threadFolders } from "../../src/session/sealing.ts";
+import { needsRoot } from "../support/needs-root.ts";
 import { DiskPod, Overdue, Volume } from "./pod-disk.ts";
 
 async function allFiles(folder: string): Promise<string[]> {
@@ -811,39 +812,29 @@ test("dozens of files beside the transcript, one by one, come back from few save
   for (let n = 0; n < 70; n++) expect(await other.read(`projects/p/s1/tool-results/${n}.txt`)).toBe(`result ${n}`);
 }, 20_000);
 
-test.skipIf(process.getuid?.() !== 0)(
-  "restored files are the agent's, and so are the folders that were made",
-  async () => {
-    await using volume = await Volume.create();
-    await using first = await DiskPod.create(volume);
-    const run = await first.begin("thread");
-    await first.say(run, "s1", "one\n");
-    await first.write("projects/p/s1/tool.txt", "a result");
-    await run.save({ deadlineMs: 5000 });
-    await using pod = await DiskPod.create(volume, { env: { AGENT_USER: "12345:12346" } });
-    await pod.begin("thread");
-    for (const path of [
-      "",
-      "projects",
-      "projects/p",
-      "projects/p/s1.jsonl",
-      "projects/p/s1",
-      "projects/p/s1/tool.txt",
-    ]) {
-      const { uid, gid } = await lstat(join(pod.configDir, path));
-      expect([path, uid, gid]).toEqual([path, 12345, 12346]);
-    }
-    // What the agent put in the way is not followed.
-    await pod.turn("thread", "two\n");
-    await first.turn("thread", "three\n");
-    await rm(join(pod.configDir, "projects"), { recursive: true });
-    const elsewhere = join(pod.folder, "elsewhere");
-    await mkdir(elsewhere);
-    await symlink(elsewhere, join(pod.configDir, "projects"));
-    expect((await pod.begin("thread")).found.state).toBe("fresh");
-    expect(await readdir(elsewhere)).toEqual([]);
-  },
-);
+needsRoot("restored files are the agent's, and so are the folders that were made", async () => {
+  await using volume = await Volume.create();
+  await using first = await DiskPod.create(volume);
+  const run = await first.begin("thread");
+  await first.say(run, "s1", "one\n");
+  await first.write("projects/p/s1/tool.txt", "a result");
+  await run.save({ deadlineMs: 5000 });
+  await using pod = await DiskPod.create(volume, { env: { AGENT_USER: "12345:12346" } });
+  await pod.begin("thread");
+  for (const path of ["", "projects", "projects/p", "projects/p/s1.jsonl", "projects/p/s1", "projects/p/s1/tool.txt"]) {
+    const { uid, gid } = await lstat(join(pod.configDir, path));
+    expect([path, uid, gid]).toEqual([path, 12345, 12346]);
+  }
+  // What the agent put in the way is not followed.
+  await pod.turn("thread", "two\n");
+  await first.turn("thread", "three\n");
+  await rm(join(pod.configDir, "projects"), { recursive: true });
+  const elsewhere = join(pod.folder, "elsewhere");
+  await mkdir(elsewhere);
+  await symlink(elsewhere, join(pod.configDir, "projects"));
+  expect((await pod.begin("thread")).found.state).toBe("fresh");
+  expect(await readdir(elsewhere)).toEqual([]);
+});
 
 test("a link in the place of a folder of either layout leads nowhere", async () => {
   const elsewhere = await mkdtemp(join(tmpdir(), "dispatchd-elsewhere-"));

@@ -1,13 +1,13 @@
 /** Skills of an agent that is another user than the daemon: it may change its copies, and reaches nothing else by them. */
-import { expect, test } from "bun:test";
+import { expect } from "bun:test";
 import { chmod, chown, mkdir, readFile, readlink, rm, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { HASH_FILE } from "../../src/orgfs/skills/hash-file.ts";
 import { TestDaemon } from "../support/daemon.ts";
+import { needsRoot } from "../support/needs-root.ts";
 import { Sidecar } from "../support/sidecar.ts";
 import { skillText, treeOf } from "../support/skills-pod.ts";
 
-const needsRoot = test.skipIf(process.getuid?.() !== 0 && process.env.CI === undefined);
 const AGENT = { uid: 34567, gid: 34568 };
 const SECRET = "what only root may read";
 
@@ -65,7 +65,7 @@ async function onVolume({ volume }: Pod): Promise<Record<string, string>> {
 }
 
 needsRoot(
-  "what the agent makes of the org's skills is on the volume, and the next pod's agent may change it (takes root)",
+  "what the agent makes of the org's skills is on the volume, and the next pod's agent may change it",
   async () => {
     await using pod = await openPod();
     await mkdir(join(pod.volume, "skills/gardens"), { recursive: true, mode: 0o700 });
@@ -103,7 +103,7 @@ needsRoot(
 );
 
 needsRoot(
-  "by its skills the agent reads nothing that is closed to it, and writes nowhere else (takes root)",
+  "by its skills the agent reads nothing that is closed to it, and writes nowhere else",
   async () => {
     await using pod = await openPod();
     const secret = join(pod.sidecar.appRoot, "../of-root");

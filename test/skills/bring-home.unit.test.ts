@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { HASH_FILE } from "../../src/orgfs/skills/hash-file.ts";
 import { MAX_SKILL_BYTES, MAX_VOLUME_BYTES } from "../../src/orgfs/skills/limits.ts";
 import { diskFiles, type VolumeFiles } from "../../src/orgfs/skills/volume-files.ts";
+import { needsRoot } from "../support/needs-root.ts";
 import { SkillsPod, skillText, treeOf } from "../support/skills-pod.ts";
 
 test("skills are copied with all their files, and linked into the config folder", async () => {
@@ -271,33 +272,30 @@ function openUp(pod: SkillsPod): void {
   for (const path of [pod.root, pod.stateDir]) chmodSync(path, 0o711);
 }
 
-test.skipIf(process.getuid?.() !== 0)(
-  "nothing is written where a link of the agent's points (takes root)",
-  async () => {
-    await using pod = await SkillsPod.open();
-    await pod.plant("rockets", { "SKILL.md": skillText("rockets") });
-    openUp(pod);
-    const agent = { uid: 61_001, gid: 61_001 };
-    const [elsewhere, agents] = [join(pod.root, "elsewhere"), join(pod.root, "agents")];
-    mkdirSync(join(elsewhere, "skills"), { recursive: true });
-    mkdirSync(agents);
-    chownSync(agents, agent.uid, agent.gid);
-    symlinkSync(elsewhere, join(agents, "link"));
-    for (const configDir of [join(agents, "link"), join(agents, "link/deeper/config")]) {
-      expect(await pod.bring({ agent, configDir })).toMatchObject({ link: "no-folder", count: 1, leftOut: [] });
-    }
-    // An empty folder would have been replaced.
-    expect((await lstat(join(elsewhere, "skills"))).isDirectory()).toBe(true);
-    expect(await readdir(elsewhere)).toEqual(["skills"]);
-    await rm(elsewhere, { recursive: true });
-    expect((await pod.bring({ agent, configDir: join(agents, "link") })).link).toBe("no-folder");
-    expect(await readdir(pod.root)).not.toContain("elsewhere");
-    // One of the pod's owner is followed.
-    symlinkSync(agents, join(pod.root, "owners"));
-    expect((await pod.bring({ agent, configDir: join(pod.root, "owners/config") })).link).toBe("linked");
-    expect(await stat(join(agents, "config"))).toMatchObject(agent);
-  },
-);
+needsRoot("nothing is written where a link of the agent's points", async () => {
+  await using pod = await SkillsPod.open();
+  await pod.plant("rockets", { "SKILL.md": skillText("rockets") });
+  openUp(pod);
+  const agent = { uid: 61_001, gid: 61_001 };
+  const [elsewhere, agents] = [join(pod.root, "elsewhere"), join(pod.root, "agents")];
+  mkdirSync(join(elsewhere, "skills"), { recursive: true });
+  mkdirSync(agents);
+  chownSync(agents, agent.uid, agent.gid);
+  symlinkSync(elsewhere, join(agents, "link"));
+  for (const configDir of [join(agents, "link"), join(agents, "link/deeper/config")]) {
+    expect(await pod.bring({ agent, configDir })).toMatchObject({ link: "no-folder", count: 1, leftOut: [] });
+  }
+  // An empty folder would have been replaced.
+  expect((await lstat(join(elsewhere, "skills"))).isDirectory()).toBe(true);
+  expect(await readdir(elsewhere)).toEqual(["skills"]);
+  await rm(elsewhere, { recursive: true });
+  expect((await pod.bring({ agent, configDir: join(agents, "link") })).link).toBe("no-folder");
+  expect(await readdir(pod.root)).not.toContain("elsewhere");
+  // One of the pod's owner is followed.
+  symlinkSync(agents, join(pod.root, "owners"));
+  expect((await pod.bring({ agent, configDir: join(pod.root, "owners/config") })).link).toBe("linked");
+  expect(await stat(join(agents, "config"))).toMatchObject(agent);
+});
 
 test("links, pipes and too large skills on a volume are not followed, waited for or copied", async () => {
   await using pod = await SkillsPod.open();
@@ -374,7 +372,7 @@ test("a large skill pushes out no smaller one behind it", async () => {
   expect(count).toBe(full + 1);
 });
 
-test.skipIf(process.getuid?.() !== 0)("the agent's user gets copies of its own (takes root)", async () => {
+needsRoot("the agent's user gets copies of its own", async () => {
   await using pod = await SkillsPod.open();
   await pod.plant("rockets", { "SKILL.md": skillText("rockets") });
   const agent = { uid: 61_001, gid: 61_001 };

@@ -21,6 +21,7 @@ import { systemClock } from "../../src/clock/system.ts";
 import { type FileFault, makeFolder, openFolder } from "../../src/tools/relay/folder.ts";
 import { followRequests } from "../../src/tools/relay/follow-requests.ts";
 import { createSigner } from "../../src/tools/relay/keys.ts";
+import { needsRoot } from "../support/needs-root.ts";
 import { nameOf, RelayBench, requestContent, until } from "../support/open-relay.ts";
 import { recordingLog } from "../support/silent.ts";
 import { missingForSmallDisk, SmallDisk } from "../support/small-disk.ts";
@@ -28,7 +29,6 @@ import { missingForSmallDisk, SmallDisk } from "../support/small-disk.ts";
 const GOOD = JSON.stringify(requestContent());
 const OTHER_USER = { uid: 54321, gid: 54321 };
 const missingDisk = await missingForSmallDisk();
-const isRoot = process.getuid?.() === 0;
 
 function makeFifo(path: string): void {
   if (spawnSync("mkfifo", [path]).status !== 0) throw new Error("no FIFO could be made");
@@ -161,7 +161,7 @@ describe("the directory", () => {
     expect(await readdir("/usr")).not.toContain("tools.json");
   });
 
-  test.skipIf(!isRoot)("belongs to the agent's user, and so does what is written into it", async () => {
+  needsRoot("belongs to the agent's user, and so does what is written into it", async () => {
     await using bench = await RelayBench.open({ agentUser: OTHER_USER });
     await bench.publish(nameOf("a"), GOOD);
     await until(() => bench.requests.length === 1);
@@ -172,7 +172,7 @@ describe("the directory", () => {
     }
   });
 
-  test.skipIf(!isRoot)("of somebody else is refused", async () => {
+  needsRoot("of somebody else is refused", async () => {
     await using bench = await RelayBench.prepare();
     await mkdir(bench.directory);
     spawnSync("chown", ["12345:12345", bench.directory]);

@@ -7,11 +7,11 @@ import { join } from "node:path";
 import { pauseText } from "../../src/pause-text.ts";
 import type { AdvertisedTool } from "../../src/tools/port.ts";
 import { BINARY } from "../support/daemon.ts";
+import { needsRoot } from "../support/needs-root.ts";
 import { RelayBench, TOOL, until } from "../support/open-relay.ts";
 import { type Message, outcomeOf, ShimClient, type ShimSetup, shimArgs } from "../support/shim-client.ts";
 
 const WRITER: AdvertisedTool = { ...TOOL, name: "write_note", readOnly: false };
-const isRoot = process.getuid?.() === 0;
 
 async function openBench(): Promise<RelayBench> {
   return RelayBench.open({ tools: [TOOL, WRITER] });
@@ -253,7 +253,7 @@ describe("a call", () => {
     expect(client.stderr).toContain("2 answers were ignored");
   });
 
-  test.skipIf(!isRoot)("is answered to a shim of the agent's user", async () => {
+  needsRoot("is answered to a shim of the agent's user", async () => {
     const agent = { uid: 54321, gid: 54321 };
     await using bench = await RelayBench.prepare();
     await chmod(bench.folder, 0o711);

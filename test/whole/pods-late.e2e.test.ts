@@ -4,6 +4,7 @@ import { chmod, readdir, readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { Frame } from "../../src/frames/frame.ts";
 import { eventually, framesOf } from "../support/daemon.ts";
+import { needsRoot } from "../support/needs-root.ts";
 import { Pod, readTurn } from "../support/pod.ts";
 import type { Step } from "../support/scripted-harness.ts";
 import { Sidecar } from "../support/sidecar.ts";
@@ -126,8 +127,6 @@ test("a volume that is away when a run ends: it is saved without another run whe
   await using next = await Pod.start({ sidecar: own });
   expect((await next.turn("t", "three")).heard).toEqual(["one", "two", "three"]);
 });
-
-const needsRoot = test.skipIf(process.getuid?.() !== 0 && process.env.CI === undefined);
 
 needsRoot("agents of another user have their sessions and skills on every pod", async () => {
   await using own = await Sidecar.start();
