@@ -6,6 +6,7 @@
 import { version } from "../package.json" with { type: "json" };
 import { SECRET_SETTINGS } from "./config.ts";
 import { standardStream } from "./log/standard-stream.ts";
+import { forgetTyped, setParentDeathSignal, setStdoutAside } from "./process/native.ts";
 import { serve } from "./serve.ts";
 
 const EXIT_USAGE = 2;
@@ -14,7 +15,7 @@ const EXIT_INTERNAL = 70;
 
 const SIGKILL = 9;
 
-const STARTED_OFTEN = new Set(["serve", "harness"]);
+const STARTED_OFTEN = new Set(["serve", "harness", "orgfs-worker"]);
 
 /**
  * In a compiled binary the script is within it; elsewhere it has to be named. The binary is named by what the kernel
@@ -51,17 +52,19 @@ async function runServe(args: readonly string[]): Promise<number> {
   });
 }
 
+/** To whoever starts by hand what the daemon starts: the exit code says whether they asked for it. */
+function explain(args: readonly (string | undefined)[], text: string): number {
+  const help = args.some((arg) => arg === "--help" || arg === "-h");
+  (help ? process.stdout : process.stderr).write(text);
+  return help ? 0 : EXIT_USAGE;
+}
+
 async function runHarness([name, ...rest]: readonly string[]): Promise<number> {
   if (name !== "claude-code" || rest.length > 0) {
-    const help = [name, ...rest].some((arg) => arg === "--help" || arg === "-h");
     const text = "dispatchd harness claude-code\n\nPerforms one turn: a turn document on stdin, frames on stdout.\n";
-    (help ? process.stdout : process.stderr).write(text);
-    return help ? 0 : EXIT_USAGE;
+    return explain([name, ...rest], text);
   }
-  const [{ runHarnessProgram }, { setParentDeathSignal }] = await Promise.all([
-    import("./harness/claude-code/program.ts"),
-    import("./process/native.ts"),
-  ]);
+  const { runHarnessProgram } = await import("./harness/claude-code/program.ts");
   // A turn whose daemon is gone is nobody's: no further call of the model, and of no tool.
   setParentDeathSignal(SIGKILL);
   return runHarnessProgram({
@@ -76,11 +79,7 @@ async function runHarness([name, ...rest]: readonly string[]): Promise<number> {
 }
 
 async function runMcp(args: readonly string[]): Promise<number> {
-  const [{ runShim }, { setStdoutAside }, { Writable }] = await Promise.all([
-    import("./tools/shim/program.ts"),
-    import("./process/native.ts"),
-    import("node:stream"),
-  ]);
+  const [{ runShim }, { Writable }] = await Promise.all([import("./tools/shim/program.ts"), import("node:stream")]);
   const protocol = standardStream(Bun.file(setStdoutAside()));
   const stdout = new Writable({
     decodeStrings: false,
@@ -104,18 +103,9 @@ async function runMcp(args: readonly string[]): Promise<number> {
   });
 }
 
-async function runOrgfs([first]: readonly string[]): Promise<number> {
-  if (first === "--version") {
-    process.stdout.write(`${version}\n`);
-    return 0;
-  }
-  if (first !== undefined) {
-    const help = first === "--help" || first === "-h";
-    const text =
-      "dispatchd orgfs-worker\n\nCarries out one job on the org volume, as the daemon starts it: an order on stdin.\n";
-    (help ? process.stdout : process.stderr).write(text);
-    return help ? 0 : EXIT_USAGE;
-  }
+async function runOrgfs(args: readonly string[]): Promise<number> {
+  const about = "Carries out one job on the org volume, as the daemon starts it: an order on stdin.";
+  if (args.length > 0) return explain(args, `dispatchd orgfs-worker\n\n${about}\n`);
   return (await import("./orgfs-worker.ts")).runOrgfsWorker();
 }
 
@@ -138,10 +128,9 @@ async function main(argv: readonly string[]): Promise<number> {
   if (command === "mcp") return runMcp(args);
   if (command === "proc-scan") return runScan(args);
   if (command === "orgfs-worker") return runOrgfs(args);
-  const [{ CLI_COMMANDS, runCli }, { createProcessIo }, { forgetTyped }] = await Promise.all([
+  const [{ CLI_COMMANDS, runCli }, { createProcessIo }] = await Promise.all([
     import("./cli/index.ts"),
     import("./cli/process-io.ts"),
-    import("./process/native.ts"),
   ]);
   const row = (summary: string, run: (rest: readonly string[]) => Promise<number>) => ({
     summary,

@@ -63,10 +63,6 @@ export async function runShim(program: ShimProgram): Promise<number> {
     program.writeError(SHIM_USAGE);
     return EXIT_USAGE;
   }
-  let isStopped = false;
-  program.onSignal(() => {
-    isStopped = true;
-  });
   const ended = whenToEnd(program, say);
   const opening = openAsker({ ...options, say });
   opening.catch(() => {}); // Told below.
@@ -86,7 +82,7 @@ export async function runShim(program: ShimProgram): Promise<number> {
       version: program.version,
       tools,
       ask: asker.ask,
-      isStopped: () => isStopped,
+      isStopped: ended.isStopped,
     });
   } catch (error) {
     say(`cannot serve the tools of this run: ${messageOf(error)}`);
@@ -104,6 +100,8 @@ export async function runShim(program: ShimProgram): Promise<number> {
 interface Ending {
   readonly promise: Promise<number>;
   readonly resolve: (code: number) => void;
+  /** A signal said so: the client got it too. */
+  readonly isStopped: () => boolean;
 }
 
 function whenToEnd({ stdin, stdout, parent, onSignal, onFault }: ShimProgram, say: (text: string) => void): Ending {
@@ -111,7 +109,11 @@ function whenToEnd({ stdin, stdout, parent, onSignal, onFault }: ShimProgram, sa
   for (const event of ["end", "close", "error"]) stdin.on(event, () => resolve(0));
   // EPIPE: the client is gone.
   stdout.on("error", () => resolve(0));
-  onSignal(() => void setTimeout(() => resolve(0), CLIENT_FIRST_MS));
+  let isStopped = false;
+  onSignal(() => {
+    isStopped = true;
+    setTimeout(() => resolve(0), CLIENT_FIRST_MS);
+  });
   onFault((error) => {
     say(`a fault: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}`);
     resolve(EXIT_INTERNAL);
@@ -121,7 +123,7 @@ function whenToEnd({ stdin, stdout, parent, onSignal, onFault }: ShimProgram, sa
     if (parent() !== first) resolve(0);
   }, PARENT_POLL_MS);
   promise.finally(() => clearInterval(timer));
-  return { promise, resolve };
+  return { promise, resolve, isStopped: () => isStopped };
 }
 
 /** What was asked before the end, and needs no waiting for, is still answered. */
