@@ -11,6 +11,7 @@ import type { Interest } from "../frames/interest.ts";
 import type { HarnessInterrupt } from "../harness/port.ts";
 import { AnnouncedCalls, type Call } from "./announced-calls.ts";
 import { CallResults } from "./call-results.ts";
+import { FewNamed } from "./few-named.ts";
 import { FrameFilter } from "./filter-frames.ts";
 import { type AnswerResult, type Issued, OpenQuestions, type QuestionParts, type WaitsOnly } from "./open-questions.ts";
 import type { AnswerEntry, JsonSchema, Relay, ToolSpec } from "./port.ts";
@@ -19,9 +20,6 @@ import { approvalChunks, outputChunk } from "./tool-chunks.ts";
 
 /** What a harness needs to end a turn whose held calls were parked from outside. */
 const PARKED_END_MS = 5000;
-
-/** Lines of a run that name a request that was not believed: the agent makes as many as it likes. */
-const MAX_NAMED = 20;
 
 export interface RunToolsParts extends QuestionParts {
   readonly specs: readonly ToolSpec[];
@@ -42,7 +40,7 @@ export class RunTools {
   #stopEnd: (() => void) | undefined;
   #concluding: Promise<void> | undefined;
   #ended = false;
-  #madeUp = 0;
+  readonly #madeUp = new FewNamed();
 
   constructor(
     private readonly parts: RunToolsParts,
@@ -54,7 +52,7 @@ export class RunTools {
       onMadeUp: (request, reason) => {
         const { log, metrics } = parts;
         metrics.toolCall("made_up");
-        if (++this.#madeUp <= MAX_NAMED) {
+        if (this.#madeUp.next()) {
           log.warn("tool request not believed", { tool: request.toolName, call: request.toolCallId, reason });
         }
         this.#results.answer([request.name], { type: "failure", error: `this call was not carried out: ${reason}` });
@@ -180,9 +178,8 @@ export class RunTools {
 
   /** Nothing is carried out or asked any more. */
   stop(): void {
-    if (!this.#ended && this.#madeUp > MAX_NAMED) {
-      this.parts.log.warn("tool requests not believed", { requests: this.#madeUp - MAX_NAMED });
-    }
+    const requests = this.#madeUp.takeRest();
+    if (requests > 0) this.parts.log.warn("tool requests not believed", { requests });
     this.#ended = true;
     this.#stopEnd?.();
     this.#calls.stop();
